@@ -356,7 +356,7 @@ class RemoteHost:
             "allowed_tools": None if options.tools else [],
         }
         if isinstance(question, str):
-            pictures = [_encode_base64(picture.data) for picture in options.pictures]
+            pictures = [base64.b64encode(picture.data).decode() for picture in options.pictures]
             body |= {"message": question, "pictures": pictures}
         else:
             body["prompt"] = {"name": question.name, "arguments": dict(question.arguments)}
@@ -369,7 +369,7 @@ class RemoteHost:
             {
                 "role": turn.role,
                 "text": turn.text,
-                "pictures": [_encode_base64(picture.data) for picture in turn.pictures],
+                "pictures": [base64.b64encode(picture.data).decode() for picture in turn.pictures],
             }
             for turn in turns
             if turn.text.strip()
@@ -620,10 +620,6 @@ class _Said:
             if round_messages.results:
                 messages.append(Message("tool", results=tuple(round_messages.results)))
         return messages
-
-
-def _encode_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 def _tool_of(tool: Mapping[str, Any]) -> ToolSpec:

@@ -209,7 +209,7 @@ def hoist_global_options(words: Sequence[str]) -> list[str]:
 def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
-    _tell(sentence)
+    Session().error(sentence)
     sys.exit(code)
 
 
@@ -237,10 +237,6 @@ def _usage_of(error: Any) -> str:
     return message if message.endswith("?") else f"{message}; see {command} --help"
 
 
-def _tell(sentence: str) -> None:
-    Session().error(sentence)
-
-
 def _open_closed_streams() -> None:
     """Give the standard streams that the caller closed to the null device.
 
@@ -258,7 +254,7 @@ def _leave_output(sentence: str = "") -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     if sentence:
-        _tell(sentence)
+        Session().error(sentence)
     sys.exit(EXIT_ANSWER_FAILED)
 
 

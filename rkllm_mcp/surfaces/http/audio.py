@@ -45,7 +45,6 @@ from rkllm_mcp.surfaces.http.state import MEBIBYTE, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream, records, while_connected
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config.sections import SpeechSection
     from rkllm_mcp.surfaces.http.state import ServiceState
 
 _FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
@@ -116,12 +115,8 @@ _OPENAI_VOICES = frozenset(
 )
 
 
-def _speech(request: Request) -> SpeechSection:
-    return service_of(request).config.speech
-
-
 def _speaker(request: Request) -> Speaker:
-    speaker = speaker_of(_speech(request))
+    speaker = speaker_of(service_of(request).config.speech)
     if speaker is None:
         raise HTTPError(501, _MISSING.format(key="tts", port=10_200), code="not_configured")
     return speaker
@@ -193,7 +188,8 @@ async def translate(request: Request) -> Response:
 
 
 async def _text_of(request: Request, *, into_english: bool = False) -> Response:
-    service, recogniser, tenant = service_of(request), recogniser_of(_speech(request)), tenant_of(request)
+    service, tenant = service_of(request), tenant_of(request)
+    recogniser = recogniser_of(service.config.speech)
     if recogniser is None:
         raise HTTPError(501, _MISSING.format(key="stt", port=10_300), code="not_configured")
     await service.quota.check(tenant)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,7 +18,7 @@ from rkllm_mcp.conversations import exports
 from rkllm_mcp.conversations.exports import summary_dict
 from rkllm_mcp.conversations.recorder import replace_turns
 from rkllm_mcp.errors import StoreAwayError
-from rkllm_mcp.messages import Picture, picture_type
+from rkllm_mcp.messages import picture_type
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import check_own
@@ -368,21 +367,17 @@ def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, A
         version, versions = stored.versions.get(position, (1, 1))
         ending = "running" if is_running and turn.ending == "interrupted" else turn.ending
         fields = {"created": stamp(turn.at), "events": json.loads(turn.events or "[]"), "ending": ending}
-        fields |= {"version": version, "versions": versions, "pictures": _digests(turn.pictures)}
+        fields |= {"version": version, "versions": versions, "pictures": [picture.digest for picture in turn.pictures]}
         turns.append(shown(TurnBody, turn, **fields))
     settings = json.loads(stored.settings or "{}")
     times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
     return shown(Whole, stored, **times, settings=settings, messages=turns)
 
 
-def _digests(pictures: Sequence[Picture]) -> list[str]:
-    return [picture.digest for picture in pictures]
-
-
 def _open(conversation: Conversation) -> dict[str, Any]:
     """Return the turns with text of a conversation that is open and not stored."""
     turns = [
-        shown(TurnBody, message, **_EMPTY_TURN, pictures=_digests(message.pictures))
+        shown(TurnBody, message, **_EMPTY_TURN, pictures=[picture.digest for picture in message.pictures])
         for message in conversation.messages
         if message.role in ("user", "assistant") and message.text.strip()
     ]
