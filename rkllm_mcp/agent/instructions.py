@@ -137,11 +137,13 @@ class TurnPreparation:
             allowed = {tool.name for tool in request.tools}
             context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
             findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
-            follows_findings = offer is not None and _has_findings(conversation) and not search.is_statement(asked)
-            if context_tools and not findings and follows_findings:
-                # It may ask more about what was found for the question before.
-                words_with_last = f"{earlier_questions[-1]}\n{asked}"
-                findings = await gather_context(context_tools, words_with_last, self._tools, context)
+            if context_tools and not findings and offer is not None and not search.is_statement(asked):
+                last = last_question(conversation)
+                marks = (translate("model.found", language).split("\n")[0] for language in LANGUAGES)
+                if not last.foreign and any(mark in last.context for mark in marks):
+                    # It may ask more about what was found for the question before.
+                    words_with_last = f"{earlier_questions[-1]}\n{asked}"
+                    findings = await gather_context(context_tools, words_with_last, self._tools, context)
             passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
@@ -252,10 +254,3 @@ class TurnPreparation:
         query = f"{first}\n{request.asked.text}" if first else request.asked.text
         conversation.listed_tools = await self._selection.choose(query, request.tools, forced)
         return ""
-
-
-def _has_findings(conversation: Conversation) -> bool:
-    """Return True if results of an ``auto_context_tool`` are with the last question."""
-    question = last_question(conversation)
-    beginnings = (translate("model.found", language).split("\n")[0] for language in LANGUAGES)
-    return not question.foreign and any(beginning in question.context for beginning in beginnings)

@@ -57,12 +57,6 @@ def _expected_tables() -> frozenset[str]:
         return frozenset(_tables(connection))
 
 
-def _check_tables(connection: sqlite3.Connection) -> None:
-    """Raise a sqlite3.DatabaseError if tables are missing, although all migrations were applied."""
-    if missing := sorted(_expected_tables() - _tables(connection)):
-        raise sqlite3.DatabaseError(f"database disk image is malformed: no table {', '.join(missing)}")
-
-
 # Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
 _BUSY_TIMEOUT_S = 5.0
 # As long as the file stays locked after that: an answer makes several writes.
@@ -319,10 +313,14 @@ class SQLiteDatabase:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
             migrate(connection, MIGRATIONS)
-            _check_tables(connection)
+            missing = sorted(_expected_tables() - _tables(connection))
         except BaseException:
             connection.close()
             raise
+        if missing:
+            # All migrations were applied.
+            connection.close()
+            raise sqlite3.DatabaseError(f"database disk image is malformed: no table {', '.join(missing)}")
         self._connection = connection
 
     def _salvage(self) -> frozenset[str]:
