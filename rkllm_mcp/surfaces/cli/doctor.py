@@ -66,10 +66,10 @@ def report(
         marked = apply_style(mark, style) if color else mark
         sentences = [finding.found, *([finding.remedy] if finding.remedy else [])]
         sentences = [texts.phrase(texts.translate_text("setup.findings", sentence)) for sentence in sentences]
-        shown = [printable(sentence) for sentence in sentences]
+        printed = [printable(sentence) for sentence in sentences]
         if columns is not None:
-            shown = [line for sentence in shown for line in wrap(sentence, columns - len(margin))]
-        below = [f"{margin}{line}" for line in shown]
+            printed = [line for sentence in printed for line in wrap(sentence, columns - len(margin))]
+        below = [f"{margin}{line}" for line in printed]
         if len(margin) > widest:
             first, *below = below
             lines.append(f"{marked} {name}{' ' * (widest - width(name))}  {first.lstrip()}".rstrip())

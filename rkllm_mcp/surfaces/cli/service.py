@@ -222,10 +222,10 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         raise UsageError("there is no configuration file; 'rkllm-mcp setup' makes one")
     source = config.origin.source.absolute()
     referred = dict.fromkeys(_REFERENCE.findall(source.read_text("utf-8")))
-    given = dict(pairs)
+    credential_files = dict(pairs)
     # Variables that only this environment has, and the service would not.
-    unsaved = [name for name in referred if name in os.environ and name not in given and name not in _HANDED_OVER]
-    saved = {name: credentials_folder(source) / name for name in referred if name not in given}
+    unsaved = [name for name in referred if name in os.environ and name not in {*credential_files, *_HANDED_OVER}]
+    saved = {name: credentials_folder(source) / name for name in referred if name not in credential_files}
     kept = {name: path for name, path in saved.items() if name in unsaved or path.is_file()}
     pairs += tuple(kept.items())
     devices = npu_devices()

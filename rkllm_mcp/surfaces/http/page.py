@@ -91,8 +91,8 @@ def page_files() -> Mapping[str, PageFile]:
             content = content.replace(b"/static/", f"/static/{version}/".encode())
         if name == _WORKER:
             # It keeps from the start all but the page, itself, and libraries, which it keeps once they are needed.
-            kept = [file for file in contents if file not in (_INDEX, _WORKER) and not file.startswith("js/vendor/")]
-            content = content.replace(b"FILES = []", f"FILES = {json.dumps(kept)}".encode())
+            cached = [file for file in contents if file not in (_INDEX, _WORKER) and not file.startswith("js/vendor/")]
+            content = content.replace(b"FILES = []", f"FILES = {json.dumps(cached)}".encode())
         files[name] = PageFile(content, _TYPES[Path(name).suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
     return files
 
