@@ -72,6 +72,7 @@ FRESH = (
     OWN / "fresh4.txt",
     OWN / "fresh5.txt",
     OWN / "fresh6.txt",
+    OWN / "fresh7.txt",
 )
 DIALOGUE = "dialogue"
 _NO_TOOL = "-"
