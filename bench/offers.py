@@ -2,7 +2,7 @@
 
     python -m bench.offers [--fit] [--misses] [--kept-back]
 
-The weights of ``rkllm_mcp.agent.offers`` are fitted to the set ``own`` and its first four fresh sets with ``--fit``, by
+The weights of ``rkllm_mcp.agent.offers`` are fitted to the set ``own`` and its first six fresh sets with ``--fit``, by
 maximum likelihood with a small penalty on large weights. The threshold is chosen from the same tasks, each guessed with
 weights that were fitted to the others (five folds): the call is begun from where on about one in twenty is begun
 wrongly, and one in ten of the tasks that need no tool. No model is asked; the search for tools and the kinds of values
@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import numpy as np
 
 from bench.real_model import DIALOGUE, FRESH, KEPT_BACK, TUNING, agency_of_today, configuration, read_tasks
-from rkllm_mcp.agent.offers import NO_TOOL, WEIGHTS, offer_of, parts_of, probabilities
+from rkllm_mcp.agent.offers import BEGINS, NO_TOOL, WEIGHTS, offer_of, parts_of, probabilities
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.tools.search import ToolSearch
@@ -40,7 +41,7 @@ _TOOLS = {
     "device": ("device_status",),
 }
 _PENALTY = 0.01
-_STEPS = 1500
+_STEPS = 500
 _FOLDS = 5
 _RATE = 0.05
 
@@ -75,7 +76,7 @@ async def cases(*, kept_back: bool | None) -> list[Case]:
     search = ToolSearch()
     asked = [
         (task.turns[0].question, _TOOLS.get(task.kind, ()))
-        for task in read_tasks([TUNING, KEPT_BACK, *FRESH[:4]]).values()
+        for task in read_tasks([TUNING, KEPT_BACK, *FRESH[:6]]).values()
         if task.set == "own" and kept_back in {None, task.kept_back} and task.kind != DIALOGUE
     ]
     found: list[Case] = []
@@ -89,25 +90,31 @@ async def cases(*, kept_back: bool | None) -> list[Case]:
 
 def fit(cases_to_fit: Sequence[Case]) -> tuple[dict[str, float], float]:
     """Return the weights and the value for no tool under which the right tools are most probable."""
-    weights, no_tool = dict(WEIGHTS), NO_TOOL
-    prepared = [(case.parts, [each.tool.name in case.tools for each in case.evidence]) for case in cases_to_fit]
+    names = list(WEIGHTS)
+    weights, no_tool = np.array([WEIGHTS[name] for name in names]), NO_TOOL
+    prepared = [
+        (
+            np.array([[each[name] for name in names] for each in case.parts]),
+            np.array([value > 0 for value in probabilities(case.parts, WEIGHTS, NO_TOOL)]),
+            np.array([each.tool.name in case.tools for each in case.evidence]),
+        )
+        for case in cases_to_fit
+    ]
+    # Nothing speaks for the right tool of the others.
+    prepared = [
+        (parts, is_there, right) for parts, is_there, right in prepared if not right.any() or any(right & is_there)
+    ]
     for _ in range(_STEPS):
-        slope, slope_of_none = dict.fromkeys(weights, 0.0), 0.0
-        for parts, right in prepared:
-            guessed = probabilities(parts, weights, no_tool)
-            of_right = sum(value for value, is_right in zip(guessed, right, strict=True) if is_right)
-            if any(right) and not of_right:
-                continue  # nothing speaks for the right tool
-            for each, value, is_right in zip(parts, guessed, right, strict=True):
-                wanted = (value / of_right if is_right else 0.0) if any(right) else 0.0
-                for name, amount in each.items():
-                    slope[name] += (wanted - value) * amount
-            slope_of_none += (0.0 if any(right) else 1.0) - (1.0 - sum(guessed))
-        count = len(prepared)
-        for name, weight in tuple(weights.items()):
-            weights[name] = weight + _RATE * (slope[name] / count * 10 - _PENALTY * weight)
-        no_tool += _RATE * slope_of_none / count * 10
-    return weights, no_tool
+        slope, slope_of_none = np.zeros(len(names)), 0.0
+        for parts, is_there, right in prepared:
+            odds = np.exp(parts @ weights) * is_there
+            guessed = odds / (odds.sum() + math.exp(no_tool))
+            wanted = guessed * right / guessed[right].sum() if right.any() else np.zeros(len(guessed))
+            slope += (wanted - guessed) @ parts
+            slope_of_none += (0.0 if right.any() else 1.0) - (1.0 - guessed.sum())
+        weights += _RATE * (slope / len(cases_to_fit) * 10 - _PENALTY * weights)
+        no_tool += _RATE * slope_of_none / len(cases_to_fit) * 10
+    return dict(zip(names, weights.tolist(), strict=True)), float(no_tool)
 
 
 def guesses(asked: Sequence[Case], weights: Mapping[str, float], no_tool: float) -> list[tuple[Case, list[float]]]:
@@ -137,7 +144,7 @@ def report(guessed_cases: Sequence[tuple[Case, list[float]]], *, misses: bool) -
         if misses and (not is_right if case.tools else guessed[best] > 0.2):
             print(f"  {case.question} | {case.tools} | {case.evidence[best].tool.name} {guessed[best]:.2f}")
     print(f"{len(rows)} tasks, log likelihood each {likelihood / len(rows):.3f}")
-    for threshold in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+    for threshold in (0.3, 0.4, BEGINS, 0.5, 0.6, 0.7, 0.8, 0.9):
         begun = [row for row in rows if row[0] >= threshold]
         print(
             f"  from {threshold}: begun right {sum(row[1] for row in begun)}, wrong "

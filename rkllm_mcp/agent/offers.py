@@ -6,7 +6,7 @@ answer. The guess is made here and nowhere else. It acts only above thresholds, 
 the model's own.
 
 The weights and thresholds are from ``python -m bench.offers``, for the tasks of bench/own that are read while something
-is built: all but ``fresh5.txt`` and ``fresh6.txt``.
+is built: all but ``fresh7.txt``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from rkllm_mcp.text import Language
 # What each part of the evidence adds to the logarithm of a tool's odds.
 WEIGHTS: Mapping[str, float] = {
     "words": 7.2,
-    "read": 5.5,
+    "read": 5.4,
     "kind": 1.5,
-    "missing": -1.9,
+    "missing": -2.0,
     "followed": 3.0,
-    "data": 1.2,
-    "said": -2.6,
-    "strange": -0.9,
+    "data": 1.3,
+    "said": -2.7,
+    "strange": -1.2,
 }
-NO_TOOL = -0.15  # the same for no tool at all
+NO_TOOL = -1.0  # the same for no tool at all
 # Kinds that are read from the question as a whole, and not only found in it.
 _READ = frozenset({"arithmetic", "quantity", "file"})
 # Kinds of values that may be of any tool; without words they speak for none.

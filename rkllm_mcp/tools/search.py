@@ -294,7 +294,8 @@ class ToolSearch:
         required = [kinds_of(tool) for tool in tools]
         is_said = is_statement(request)
         index = await self._index_of(tools)
-        strange = index.strange_words(own_words(without_values(request[:_REQUEST_CHARS]))[0])
+        words = list(dict.fromkeys(own_words(without_values(request[:_REQUEST_CHARS]))[0]))
+        strange = index.strange_words(words)
         # A number is not evidence for a tool that may take one in addition.
         optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
@@ -304,7 +305,8 @@ class ToolSearch:
                 (kinds | optional_kinds) & found,
                 kinds - found,
                 is_said=is_said,
-                strange=0 if takes_words(tool) else count,
+                # A search in data has these words as values, so that only those that the data lacks are strange to it.
+                strange=min(count, round((1 - shares.get(tool.name, 1)) * len(words))) if takes_words(tool) else count,
                 data=shares.get(tool.name, 0.0),
                 optional=optional_kinds & found,
                 known=known_values(tool, request),
