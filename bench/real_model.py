@@ -214,7 +214,7 @@ def main() -> None:
     half.add_argument("--tuning", action="store_true", help="without the tasks that are kept back")
     half.add_argument("--kept-back", action="store_true", help="only those")
     half.add_argument(
-        "--fresh", type=int, choices=[1, 2, 3, 4, 5, 6], help="only the tasks of a set that nothing was tuned to"
+        "--fresh", type=int, choices=range(1, len(FRESH) + 1), help="only the tasks of a set that nothing was tuned to"
     )
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth task")
     parser.add_argument("--most", type=int, default=None, metavar="N", help="ask N tasks now; --out goes on later")
