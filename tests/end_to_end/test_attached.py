@@ -46,8 +46,7 @@ def test_run_and_tools_call_use_the_service_and_load_nothing(tmp_path: Path) -> 
     demo = make_features(tmp_path, [DESK, NOTES])
     (tmp_path / "bill.txt").write_text("Ask nobody: @desk:memo://monday", "utf-8")
     with served(demo) as service:
-        service.until("'notes' is ready")
-        service.until("'desk' is ready") if "'desk' is ready" not in "".join(service.lines) else None
+        service.await_servers("desk", "notes")
         done = demo.run("run", "What is the capital of France?")
         assert (done.returncode, done.stdout) == (0, "◆ Paris.\n")
         assert done.stderr.splitlines() == [attached(service), EMULATED]
@@ -106,8 +105,7 @@ def test_pictures_and_the_name_of_another_model_go_over_the_wire(tmp_path: Path)
 def test_a_chat_has_approvals_commands_and_resume_over_the_wire(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK, NOTES])
     with served(demo) as service:
-        service.until("is ready")
-        service.until("is ready")
+        service.await_servers("desk", "notes")
         with started(demo, "chat") as terminal:
             terminal.expect_exact(attached(service))
             ask(terminal, "Delete a.txt")

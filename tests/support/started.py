@@ -42,6 +42,13 @@ class Started:
             pass
         return line
 
+    def await_servers(self, *names: str) -> None:
+        """Wait until these servers are ready; some may have been before the model was."""
+        for name in names:
+            part = f"'{name}' is ready"
+            if not any(part in line for line in self.lines):
+                self.until(part)
+
     def get(self, path: str, **headers: str) -> httpx2.Response:
         """One answer."""
         return httpx2.get(f"{self.url}{path}", headers=headers, timeout=120)
