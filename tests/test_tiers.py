@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.sampled import sampled
 from tests.support.shared import REPOSITORY
 from tests.tiers import CUTTING, LONGEST, MARKERS, TABLE, cuts_its_inputs
 
@@ -38,3 +39,17 @@ def test_every_file_that_opens_a_browser_is_in_its_tier() -> None:
     opening = [path for path in FILES if "\nfrom tests.support.browser import" in path.read_text("utf-8")]
     assert opening
     assert [path for path in opening if not str(path.relative_to(REPOSITORY)).startswith(tuple(TABLE["browser"]))] == []
+
+
+def test_a_sample_is_spread_has_each_kind_and_leaves_the_rest_to_the_matrix() -> None:
+    mark = sampled(
+        "name, kind",
+        [(number, "odd" if number == 3 else "") for number in range(10)],
+        every=4,
+        kind=lambda case: case[1],
+    ).mark
+    names, parameters = mark.args
+    assert names == "name, kind"
+    assert [parameter.values[0] for parameter in parameters] == list(range(10))
+    assert [parameter.values[0] for parameter in parameters if not parameter.marks] == [0, 3, 4, 8, 9]
+    assert {each.name for parameter in parameters for each in parameter.marks} == {"matrix"}

@@ -2,7 +2,8 @@
 
 The default tier needs a shell, coreutils, git and Python, and ``scripts/test`` runs it with nothing else on the PATH.
 A test belongs to a tier when its id begins with an entry of the table: a folder, a file, or the beginning of an id. A
-parameter of a fixture may carry its own marker, as the older runtimes of ``tests/support/emulator.py`` do.
+parameter may carry its own marker, as the older runtimes of ``tests/support/emulator.py`` do and all but a sample of a
+long table (``tests/support/sampled.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 # Every marker and what it stands for; pytest knows them from here.
 MARKERS: Mapping[str, str] = {
-    "matrix": "the same tests again with other runtime versions, protocol revisions and model families",
+    "matrix": "the same tests with other runtime versions, protocol revisions, families and rows of long tables",
     "external": "programs of other projects, installed from npm or a package index",
     "browser": "pages in a real Chromium, and their parts in Node",
     "compiler": "programs in C, compiled against the headers and the sources of the emulator",
@@ -162,9 +163,9 @@ CUTTING: Sequence[str] = (
 # Fixtures of a PostgreSQL server, whose tests are of the tier system.
 DATABASE_FIXTURES = frozenset({"postgres", "mortal"})
 _ENTRIES = tuple(entry for entries in TABLE.values() for entry in entries)
-# A marker, or what tests/support/emulator.py gives one to.
+# A marker, or what tests/support/emulator.py and tests/support/sampled.py give one to.
 _OWN_MARKER = re.compile(
-    rf"\bmark\.({'|'.join(MARKERS)})\b|\bEVERY_VERSION\b|\bemulator\b"
+    rf"\bmark\.({'|'.join(MARKERS)})\b|\b(?:EVERY_VERSION|sampled)\b|\bemulator\b"
     rf"|\b(?:postgres|mortal|database_url|database)\b"
 )
 

@@ -28,6 +28,7 @@ from tests.prompt.published import (
     text_of,
 )
 from tests.support.family_vocabulary import control_names, family_vocabulary
+from tests.support.sampled import sampled
 
 
 def smollm3_differences(text: str) -> str:
@@ -53,9 +54,15 @@ def renderings() -> Iterator[tuple[Family, str, bool]]:
         yield from ((family, name, think) for name in CONVERSATIONS if name not in family.not_for for think in thinking)
 
 
-@pytest.mark.parametrize(
-    ("family", "name", "thinking"),
-    [pytest.param(*case, id=f"{case[0].name}, {case[1]}{', thinking' if case[2] else ''}") for case in renderings()],
+RENDERINGS = list(renderings())
+
+
+@sampled(
+    "family, name, thinking",
+    RENDERINGS,
+    every=5,
+    kind=lambda case: (case[0].name, case[2]),
+    ids=[f"{family.name}, {name}{', thinking' if thinking else ''}" for family, name, thinking in RENDERINGS],
 )
 def test_a_conversation_is_rendered_as_the_family_publishes_it(family: Family, name: str, thinking: bool) -> None:
     expected = published(family, CONVERSATIONS[name], thinking=thinking)

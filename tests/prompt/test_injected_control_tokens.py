@@ -6,6 +6,7 @@ special token in it. A prompt with hostile text must have exactly the control to
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from functools import cache
@@ -20,6 +21,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText
 from rkllm_mcp.toolcalls.formats import SYNTAXES, marker_texts
 from tests.support.family_vocabulary import control_names
+from tests.support.sampled import sampled
 
 MARKERS = tuple(text for text in marker_texts(tuple(SYNTAXES)) if not text.startswith(("```", "Here are", "**")))
 CONTROLS = tuple(sorted({name for template in TEMPLATES.values() for name in control_names(template)} | set(MARKERS)))
@@ -69,8 +71,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("family", TEMPLATES)
+ATTACKS = list(itertools.product(TEMPLATES, HOSTILE))
+
+
+@sampled("family, hostile", ATTACKS, every=5, kind=lambda case: case[0], ids=["-".join(case) for case in ATTACKS])
 def test_foreign_text_adds_no_control_token_to_a_prompt(family: str, hostile: str) -> None:
     template = TEMPLATES[family]
     harmless = prompt_with(template, "x")

@@ -15,6 +15,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolResult
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary, demo_vocabulary_with_special
+from tests.support.sampled import sampled
 from tests.support.scripted_engine import Play, ScriptedEngine
 from tests.support.scripted_world import END, ENDINGS, TIME, WEATHER, World, called
 from tests.support.turn_events import events_of
@@ -33,7 +34,7 @@ LEDGERS = [
 ]
 
 
-@pytest.mark.parametrize(("ending", "template", "reports", "delivers_stops"), LEDGERS)
+@sampled("ending, template, reports, delivers_stops", LEDGERS, every=9, kind=lambda case: case[1])
 async def test_the_next_prompt_begins_with_the_tokens_evaluated_after_it(
     ending: str, template: str, reports: bool, delivers_stops: bool
 ) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-
-import pytest
 
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax
@@ -15,6 +14,7 @@ from rkllm_mcp.toolcalls.lenient_json import ParsedCall
 from rkllm_mcp.toolcalls.markers import Markers
 from rkllm_mcp.toolcalls.scanners import Scanner, ScanState
 from rkllm_mcp.toolcalls.syntax import CallFormat
+from tests.support.sampled import sampled
 from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import TOOLS, ThinkingMode
 
@@ -56,7 +56,7 @@ class _Counted:
 VALUE = 'a < b [1] {"k": 2} </tool_cal </argumen </p > <tool_call> \\ \' 東京\n'
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@sampled("name", SAMPLES, every=6)
 def test_every_character_of_a_call_is_examined_a_bounded_number_of_times_and_every_body_read_once(name: str) -> None:
     syntax, write = SAMPLES[name]
     for repeats in (20, 400):
@@ -114,11 +114,16 @@ STREAMS: dict[str, tuple[ThinkingMode, Callable[[int], str]]] = {
 }
 
 
-@pytest.mark.parametrize("syntaxes", [None, list(SYNTAXES), ["hermes"]], ids=["default", "every", "hermes"])
-@pytest.mark.parametrize(("mode", "make"), STREAMS.values(), ids=STREAMS.keys())
-def test_ten_times_the_text_costs_ten_times_the_function_calls(
-    mode: ThinkingMode, make: Callable[[int], str], syntaxes: list[str | Syntax] | None
-) -> None:
+DECLARED: dict[str, list[str | Syntax] | None] = {"default": None, "every": list(SYNTAXES), "hermes": ["hermes"]}
+# Each stream at least once, and each declaration with several of them.
+PRODUCT = list(itertools.product(STREAMS, DECLARED))
+
+
+@sampled("stream, declared", PRODUCT, every=4, kind=lambda case: case[0], ids=["-".join(case) for case in PRODUCT])
+def test_ten_times_the_text_costs_ten_times_the_function_calls(stream: str, declared: str) -> None:
+    mode, make = STREAMS[stream]
+    syntaxes = DECLARED[declared]
+
     def run(size: int) -> None:
         text = make(size)
         detector = Detector(TOOLS, syntaxes, thinking=mode)
@@ -128,7 +133,7 @@ def test_ten_times_the_text_costs_ten_times_the_function_calls(
     _assert_grows_like_the_text(run)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@sampled("name", SAMPLES, every=6)
 def test_a_call_ten_times_as_long_costs_ten_times_the_function_calls(name: str) -> None:
     syntax, write = SAMPLES[name]
 

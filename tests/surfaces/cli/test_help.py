@@ -19,6 +19,7 @@ from rkllm_mcp.surfaces.cli.main import app, hoist_global_options, main
 from rkllm_mcp.surfaces.cli.options import examples
 from rkllm_mcp.surfaces.terminal import width
 from tests.support.command_line import all_commands
+from tests.support.sampled import sampled
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,8 +30,17 @@ else:
 WIDTH = 80
 KANA = re.compile("[ぁ-ゖァ-ヶ。]")
 
+# Of each group the first command, and some of its others.
+every_command = sampled(
+    "path",
+    all_commands(),
+    every=5,
+    kind=lambda path: path[:1],
+    ids=[" ".join(path) or "rkllm-mcp" for path in all_commands()],
+)
 
-@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+
+@every_command
 def test_a_help_text_is_whole_and_in_plain_words(
     path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,7 +63,7 @@ ENGLISH = re.compile(r"(?:\b[a-z]+\b[ ,;]+){3,}\b[a-z]+\b")
 TYPED = re.compile(r"^  \$ .*$|rkllm-mcp(?: [A-Za-z-]+)*|^(?:使い方:|  \S).*?(?:  |$)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+@every_command
 def test_a_help_text_is_japanese_in_a_japanese_locale(
     path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,7 +80,7 @@ def test_a_help_text_is_japanese_in_a_japanese_locale(
     assert {text: words for text, words in said.items() if not KANA.search(words)} == {}
 
 
-@pytest.mark.parametrize("path", list(all_commands()), ids=lambda path: " ".join(path) or "rkllm-mcp")
+@every_command
 def test_every_command_has_examples_that_its_parser_takes(path: tuple[str, ...]) -> None:
     root = get_command(app)
     lines = examples(" ".join(("rkllm-mcp", *path)), getattr(all_commands()[path], "commands", {}))
