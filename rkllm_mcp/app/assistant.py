@@ -280,7 +280,7 @@ class App:
     async def ready_for(self, answer: Answer) -> None:
         """Wait for the model, but for no server: an answer of ``answering`` has its own tools, if any."""
         await self._model_ready(answer)
-        await self._warmed_up()
+        await self.warmed_up()
 
     async def reply(
         self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
@@ -415,7 +415,7 @@ class App:
                 self._proposals.note(conversation, str(question))
             await self._model_ready(answer)
             late = await self.servers_ready(question if isinstance(question, str) else "", options, answer)
-            await self._warmed_up()
+            await self.warmed_up()
             await self._tools.refresh()
             # A server that needs a token of the request is connected, and its tools are known, for this answer.
             async with self.toolbox.attending(options.tokens):
@@ -525,7 +525,8 @@ class App:
             sink.feed(statuses)
         await self.model_host.ready()
 
-    async def _warmed_up(self) -> None:
+    async def warmed_up(self) -> None:
+        """Wait until all that is prefilled in advance is; bounded, as loading and every run are."""
         if self._warm_up is not None:
             await self._warm_up.over()
 

@@ -14,6 +14,8 @@ from rkllm_base.numbers import with_digits
 _NUMBER = r"\d+(?:\.\d+)?"
 _CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
 _SPLIT = r"\b(?:split(?:ting)?|shar(?:ed?|ing)|divid(?:e[sd]?|ing))\b|割り勘|[でに](?:割|わ[るっ]|分け)"
+# Those who share stand first: 4人で17360円を割り勘, 4 of us split 86.40.
+_PEOPLE_FIRST = rf"^\D*{_NUMBER} ?(?:人|名|people\b|friends\b|of (?:us|them|you)\b)"
 _SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
 _MEAN_OF = r"\b(?:average|mean)\b|平均"
 _OFF = r"% ?(?:off\b|discount|引|オフ|off|割引|値引)"
@@ -153,7 +155,7 @@ def _of_several(text: str, numbers: Sequence[str]) -> str:
         part, total = reversed(numbers) if _has(r"うち|\bout of .* (?:are|is)\b|^\D*\bof \d", text) else numbers
         return f"{part}/{total}*100"
     if len(numbers) == 2 and _has(_SPLIT, text):
-        return "/".join(numbers)
+        return "/".join(reversed(numbers) if _has(_PEOPLE_FIRST, text) else numbers)
     is_list = len(numbers) > 1 and re.search(rf"{_NUMBER}\s*[-+*/^(]", text) is None
     if is_list and _has(_MEAN_OF, text):
         return f"({'+'.join(numbers)})/{len(numbers)}"

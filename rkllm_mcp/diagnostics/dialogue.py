@@ -143,6 +143,8 @@ async def open_trial(config: Config) -> AsyncGenerator[App, None]:
         async with open_app(config.model_copy(update=changes).with_origin(mcp_enabled=True)) as app:
             await app.ready()
             await app.toolbox.wait_until_started()
+            # A question at once would take the place of what is read in advance.
+            await app.warmed_up()
             yield app
 
 
