@@ -133,6 +133,9 @@ def test_the_calculator_takes_words_and_percents_of_a_sum() -> None:
     ("question", "line"),
     [
         ("72 f in c", "72 f = 22.22222 c"),
+        ("tin says 3 us gallons of paint how many litres is that", "3 gallons = 11.35624 litres"),
+        ("2 imperial pints in ml", "2 imperialpints = 1136.523 ml"),
+        ("6 fl oz in ml", "6 floz = 177.4412 ml"),
         ("マイナス10℃は華氏でなんぼ", "-10 °c = 14 華氏"),
         ("what is minus 40 c in f", "-40 c = -40 f"),
         ("体温98.6Fって何度", "98.6 f = 37 °C"),
