@@ -47,11 +47,11 @@ def test_run_and_tools_call_use_the_service_and_load_nothing(tmp_path: Path) -> 
     (tmp_path / "bill.txt").write_text("Ask nobody: @desk:memo://monday", "utf-8")
     with served(demo) as service:
         service.await_servers("desk", "notes")
-        done = demo.run("run", "What is the capital of France?")
+        done = demo.run_here("run", "What is the capital of France?")
         assert (done.returncode, done.stdout) == (0, "◆ Paris.\n")
         assert done.stderr.splitlines() == [attached(service), EMULATED]
         # A file names no resource of a server, however it was sent.
-        done = demo.run("run", "--json", "What is to be done?", "-f", "bill.txt")
+        done = demo.run_here("run", "--json", "What is to be done?", "-f", "bill.txt")
         events = events_of(done.stdout)
         assert events[0] == {"kind": "status", "text": attached(service)}
         assert (text_of(events), events[-1]) == (
@@ -61,26 +61,26 @@ def test_run_and_tools_call_use_the_service_and_load_nothing(tmp_path: Path) -> 
         assert [event["kind"] for event in events if event["kind"] == "resource"] == []
         # What is not to be stored is not stored.
         assert service.get("/v1/conversations").json()["count"] == 0
-        done = demo.run("tools", "call", "list_directory")
+        done = demo.run_here("tools", "call", "list_directory")
         assert (done.returncode, done.stderr) == (0, "")
-        done = demo.run("tools", "call", "-v", "list_directory")
+        done = demo.run_here("tools", "call", "-v", "list_directory")
         assert (done.returncode, done.stderr.splitlines()) == (0, [attached(service)])
-        refused = demo.run("tools", "call", "delete_file", "path=a.txt")
+        refused = demo.run_here("tools", "call", "delete_file", "path=a.txt")
         assert (refused.returncode, refused.stdout) == (1, "")
         (sentence,) = refused.stderr.splitlines()[1:]
         assert sentence.startswith("Error: it was not run, because it may change something and no user could approve")
-        allowed = demo.run("tools", "call", "--json", "--yes", "delete_file", "path=a.txt")
+        allowed = demo.run_here("tools", "call", "--json", "--yes", "delete_file", "path=a.txt")
         (event,) = events_of(allowed.stdout)
         assert (event["kind"], event["name"]) == ("tool_result", "delete_file")
-        missing = demo.run("tools", "call", "delete_fil")
+        missing = demo.run_here("tools", "call", "delete_fil")
         assert (missing.returncode, missing.stderr.splitlines()[1:]) == (
             2,
             ["Error: there is no tool 'delete_fil'; did you mean 'delete_file'?"],
         )
-        unknown = demo.run("--model", "nobody", "run", "Hello")
+        unknown = demo.run_here("--model", "nobody", "run", "Hello")
         assert unknown.returncode == 1
         assert "there is no model 'nobody' here" in unknown.stderr
-        alone = demo.run("run", "--alone", "What is the capital of France?")
+        alone = demo.run_here("run", "--alone", "What is the capital of France?")
         assert "Loading model 'secretary'" in alone.stderr
 
 
@@ -88,7 +88,7 @@ def test_pictures_and_the_name_of_another_model_go_over_the_wire(tmp_path: Path)
     board = seeing_board(tmp_path)
     (board.folder / "flag.png").write_bytes(RED_ABOVE_BLUE)
     with served(board) as service:
-        done = board.run("run", "What is it?", "-f", "flag.png")
+        done = board.run_here("run", "What is it?", "-f", "flag.png")
         assert (done.returncode, done.stdout) == (0, "◆ It is red above, blue below.\n")
         assert attached(service) in done.stderr.splitlines()
         with started(board, "chat") as terminal:
@@ -97,7 +97,7 @@ def test_pictures_and_the_name_of_another_model_go_over_the_wire(tmp_path: Path)
             ask(terminal, "still?")
             terminal.expect_exact("Still red above, blue below.")
             assert leave(terminal) == 0
-        other = board.run("--model", "blind", "run", "Hello")
+        other = board.run_here("--model", "blind", "run", "Hello")
         assert (other.returncode, other.stdout) == (0, "◆ You said Hello\n")
         assert attached(service) in other.stderr.splitlines()
 

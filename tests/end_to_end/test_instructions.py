@@ -34,7 +34,7 @@ def demo_with_notes(folder: Path, extra: str = "") -> Demo:
 
 
 def test_instructions_and_automatic_context_of_a_configuration_are_in_the_prompt(tmp_path: Path) -> None:
-    result = demo_with_notes(tmp_path).run("prompt", "--json", "Where is the key?")
+    result = demo_with_notes(tmp_path).run_here("prompt", "--json", "Where is the key?")
     parts = {part["part"]: part["text"] for part in json.loads(result.stdout)["parts"]}
     assert "Notes are secret." in parts["system"]
     assert parts["user"].index("the key is under the mat.") < parts["user"].index("Name the note.")
@@ -44,7 +44,7 @@ def test_instructions_and_automatic_context_of_a_configuration_are_in_the_prompt
 
 def test_of_too_many_tools_the_prompt_lists_those_that_fit_and_find_tools(tmp_path: Path) -> None:
     demo = demo_with_notes(tmp_path, extra="[agent]\ntool_budget_tokens = 400\n")
-    result = demo.run("prompt", "--json", "Please paint the barn")
+    result = demo.run_here("prompt", "--json", "Please paint the barn")
     parts = {part["part"]: part["text"] for part in json.loads(result.stdout)["parts"]}
     assert '"name":"find_tools"' in parts["tools"]
     assert '"name":"paint_barn"' in parts["tools"]
@@ -54,7 +54,7 @@ def test_of_too_many_tools_the_prompt_lists_those_that_fit_and_find_tools(tmp_pa
 
 
 def test_an_answer_shows_that_the_automatic_tool_ran(tmp_path: Path) -> None:
-    result = demo_with_notes(tmp_path).run("run", "--json", "Hello")
+    result = demo_with_notes(tmp_path).run_here("run", "--json", "Hello")
     events = events_of(result.stdout)
     lines = [event["text"] for event in events if event["kind"] == "status"]
     assert lines[-2:] == ["[MCP: Calling tool 'search_notes']", "[MCP: Tool 'search_notes' completed]"]
@@ -64,7 +64,7 @@ def test_an_answer_shows_that_the_automatic_tool_ran(tmp_path: Path) -> None:
 
 def test_a_prompt_that_is_looked_at_has_the_resources_that_the_question_names(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, [("memos", ("-m", "tests.support.mcp_servers.asking"), {"PYTHONPATH": "${PYTHONPATH}"})])
-    result = demo.run("prompt", "--json", "What is in @memos:memo://monday?")
+    result = demo.run_here("prompt", "--json", "What is in @memos:memo://monday?")
     parts = {part["part"]: part["text"] for part in json.loads(result.stdout)["parts"]}
     assert "[resource memos:memo://monday]\nBuy milk.\n[end of resource]" in parts["user"]
     assert "What is in [resource memos:memo://monday]?" in parts["user"]

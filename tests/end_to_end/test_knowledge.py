@@ -36,7 +36,7 @@ def demo(tmp_path: Path) -> Demo:
 
 
 def said(demo: Demo, words: Sequence[str]) -> str:
-    finished = demo.run(*words)
+    finished = demo.run_here(*words)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 
@@ -46,7 +46,7 @@ def test_a_question_about_a_pdf_is_answered_with_the_figure_and_its_page(demo: D
     added = said(demo, ["knowledge", "add", "rules.pdf"])
     assert added.endswith("  added  就業規則\n")
 
-    finished = demo.run("run", "リモートワーク手当の金額は？")
+    finished = demo.run_here("run", "リモートワーク手当の金額は？")
     assert finished.returncode == 0, finished.stderr
     assert "5,000円" in finished.stdout
     assert "(就業規則, p. 2)" in finished.stdout

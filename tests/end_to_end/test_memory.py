@@ -99,7 +99,7 @@ def test_an_answer_that_was_shown_is_there_after_the_process_was_killed(tmp_path
     assert answer.startswith("◆ こんにちは")
     (_, _, _, question), (_, _, role, kept) = turns_in(state_of(demo))
     assert (question, role, f"◆ {kept}\n") == (GREETING, "assistant", answer)
-    gone_on = demo.run("chat", "--continue", stdin="Hello\n/quit\n")
+    gone_on = demo.run_here("chat", "--continue", stdin="Hello\n/quit\n")
     assert gone_on.returncode == 0
     assert f"'{GREETING}': 2 messages" in gone_on.stderr
     assert [text for _, _, _, text in turns_in(state_of(demo))][::2] == [GREETING, "Hello"]
@@ -146,7 +146,7 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
     assert (asker, question, speaker) == ("user", "for ever", "assistant")
     assert begun
     assert COUNT.startswith(begun)
-    gone_on = demo.run("chat", "--resume", name, stdin="/quit\n")
+    gone_on = demo.run_here("chat", "--resume", name, stdin="/quit\n")
     assert (
         "[broken off before its end]\nThe last answer was broken off; /retry asks its question again." in gone_on.stderr
     )
@@ -185,7 +185,7 @@ def test_the_chat_asks_a_question_again_whose_answer_was_broken_off(tmp_path: Pa
             await store.conversations.begin("", Conversation("c1"), turns)
 
     anyio.run(break_off)
-    done = demo.run("chat", "--continue", stdin="/retry\n/again\n")
+    done = demo.run_here("chat", "--continue", stdin="/retry\n/again\n")
     assert done.stdout.count("◆ こんにちは") == 2
     assert [(role, text[:5]) for _, _, role, text in turns_in(state_of(demo))] == [
         ("user", GREETING),
@@ -216,13 +216,13 @@ def test_a_process_that_is_killed_at_any_moment_leaves_whole_answers(tmp_path: P
 
 def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
-    assert demo.run("chat", stdin=f"{GREETING}\n").returncode == 0
+    assert demo.run_here("chat", stdin=f"{GREETING}\n").returncode == 0
     ((name, *_), _) = turns_in(state_of(demo))
     with started(demo.command("chat", "--resume", name[:6]), demo.environment) as first:
         assert first.stderr is not None
         while b"Continuing" not in (line := first.stderr.readline()):
             assert line, "it did not go on"
-        second = demo.run("chat", "--resume", name, stdin="Hello from the second\n")
+        second = demo.run_here("chat", "--resume", name, stdin="Hello from the second\n")
         _, said = first.communicate(b"Hello from the first\n")
     assert first.returncode == second.returncode == 0
     assert "this conversation went on elsewhere too; all of it is kept" in said.decode()
@@ -235,7 +235,7 @@ def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path)
 def test_the_chat_explains_how_to_resume_a_conversation_that_can_be_resumed(tmp_path: Path, *, history: bool) -> None:
     demo = make_demo(tmp_path, (), extra="" if history else "[service]\nhistory = false\n")
     words = [GREETING, "/conversations", "/rename The greeting", "/conversations greet", "/clear", "/resume", "/quit"]
-    done = demo.run("chat", stdin="\n".join(words))
+    done = demo.run_here("chat", stdin="\n".join(words))
     assert done.returncode == 0
     turns = turns_in(state_of(demo))
     if not history:
@@ -248,7 +248,7 @@ def test_the_chat_explains_how_to_resume_a_conversation_that_can_be_resumed(tmp_
     assert "Renamed." in done.stderr
     # A new conversation began and nothing was asked in it.
     assert "Continue this conversation with" not in done.stderr
-    more = demo.run("chat", stdin=f"/resume {name[:4]}\n/resume {name}\n/resume zzz\nHello\n")
+    more = demo.run_here("chat", stdin=f"/resume {name[:4]}\n/resume {name}\n/resume zzz\nHello\n")
     assert f"Continuing {name} 'The greeting': 2 messages" in more.stderr
     assert f"  ❯ {GREETING}\n  ◆ こんにちは。これは" in more.stderr
     assert "This conversation is already open" in more.stderr
@@ -259,9 +259,9 @@ def test_the_chat_explains_how_to_resume_a_conversation_that_can_be_resumed(tmp_
 
 def test_a_chat_that_cannot_go_on_says_why_before_it_begins(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
-    nothing = demo.run("chat", "--resume", "abc")
+    nothing = demo.run_here("chat", "--resume", "abc")
     assert (nothing.returncode, nothing.stdout) == (2, "")
     assert nothing.stderr.endswith("there is no conversation 'abc'; 'rkllm-mcp conversations list' shows them\n")
-    first = demo.run("chat", "--continue", stdin="/quit\n")
+    first = demo.run_here("chat", "--continue", stdin="/quit\n")
     assert first.returncode == 0
     assert "There is no saved conversation yet; starting a new one." in first.stderr

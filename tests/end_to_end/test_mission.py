@@ -168,7 +168,7 @@ def test_the_example_of_a_resource_that_the_question_needs(tmp_path: Path) -> No
     program_file = tmp_path / "database.py"
     program_file.write_text(DATABASE, encoding="utf-8")
     demo = make_example(tmp_path, server("database", command="${PYTHON}", args=[str(program_file)]))
-    done = demo.run(
+    done = demo.run_here(
         "--model", mission_model(tmp_path / "model"), "run", "データベースから最新のユーザー情報を取得して要約して"
     )
     assert calls_of(done) == [
@@ -285,7 +285,7 @@ async def test_002_the_tool_resource_and_prompt_of_the_document_are_offered(deve
 def test_002_the_prompt_of_section_4_2_is_used_as_it_is_typed(tmp_path: Path, development: Path) -> None:
     demo = make_example(tmp_path, server("development", command="${PYTHON}", args=[str(development)]))
     typed = "/prompt code_review language=rust"
-    done = demo.run("--model", mission_model(tmp_path / "model"), "chat", stdin=f"{typed}\n/quit\n")
+    done = demo.run_here("--model", mission_model(tmp_path / "model"), "chat", stdin=f"{typed}\n/quit\n")
     assert done.returncode == 0, done.stderr
     status = "[MCP: Using prompt template 'code_review' from server 'development']"
     answer = "◆ Rust コードのレビューを開始します..."

@@ -22,7 +22,7 @@ def test_a_service_answers_with_tools_and_nothing_is_loaded_on_the_npu(tmp_path:
         # A model that does not exist: nobody looks for it.
         demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', 'name = "none"', 1), "utf-8")
         demo = Demo(demo.folder, {**demo.environment, "A_KEY": KEY})
-        result = demo.run("--model", "other", "run", "--json", "--max-tokens", "77", "What time is it in London?")
+        result = demo.run_here("--model", "other", "run", "--json", "--max-tokens", "77", "What time is it in London?")
     assert result.returncode == 0, result.stderr
     events = events_of(result.stdout)
     kinds = [event["kind"] for event in events if event["kind"] not in {"text", "status"}]

@@ -1,4 +1,4 @@
-"""``rkllm-mcp run``: the real command, the real binding, the emulated library, real MCP servers."""
+"""``rkllm-mcp run``: the real binding, the emulated library, real MCP servers; one question to the real command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 def test_an_unreachable_agency_is_reported_and_nothing_hangs(tmp_path: Path) -> None:
     weather = ("weather", ("-m", "mcp_servers.weather"), {"JMA_BASE_URL": "http://127.0.0.1:9"})
-    result = make_demo(tmp_path, [weather]).run("run", "What is the weather in Tokyo?")
+    result = make_demo(tmp_path, [weather]).run_here("run", "What is the weather in Tokyo?")
     assert result.returncode == 0, result.stderr
     assert "◆ I could not get the weather: " in result.stdout
 
@@ -78,13 +78,13 @@ def test_json_events_come_in_order_and_the_second_round_prefills_only_its_new_to
 
 
 def test_a_tool_can_be_forced(tmp_path: Path) -> None:
-    result = make_demo(tmp_path).run("run", "--json", "--force-tool", "get_current_time", "東京")
+    result = make_demo(tmp_path).run_here("run", "--json", "--force-tool", "get_current_time", "東京")
     events = events_of(result.stdout)
     assert [event["arguments"] for event in events if event["kind"] == "tool_call"] == [{"timezone": "Asia/Tokyo"}]
 
 
 def test_a_question_may_come_from_a_pipe_and_tools_may_be_left_out(tmp_path: Path) -> None:
-    result = make_demo(tmp_path).run("run", "--no-tools", "-", stdin="What time is it?\n")
+    result = make_demo(tmp_path).run_here("run", "--no-tools", "-", stdin="What time is it?\n")
     assert result.returncode == 0, result.stderr
     assert "No time tool is connected" in result.stdout
     assert "[MCP: Calling" not in result.stderr
@@ -92,7 +92,7 @@ def test_a_question_may_come_from_a_pipe_and_tools_may_be_left_out(tmp_path: Pat
 
 def test_a_server_that_cannot_start_is_reported_with_its_last_words_and_the_rest_goes_on(tmp_path: Path) -> None:
     broken: PythonServer = ("broken", ("-c", "import sys; sys.exit('no database here')"), NO_VARIABLES)
-    result = make_demo(tmp_path, [broken, TIME_SERVER]).run("run", "What time is it in Paris?")
+    result = make_demo(tmp_path, [broken, TIME_SERVER]).run_here("run", "What time is it in Paris?")
     assert result.returncode == 0, result.stderr
     assert "◆ In Europe/Paris it is " in result.stdout
     assert "broken" in result.stderr

@@ -64,7 +64,7 @@ def scripted_demo(folder: Path, *lines: str) -> Demo:
 def test_a_file_that_is_read_and_written_back_is_equal_byte_for_byte(tmp_path: Path) -> None:
     demo = scripted_demo(tmp_path, 'always_allow = ["write_file"]')
     (tmp_path / "a.txt").write_bytes(MARKED.encode())
-    done = demo.run("run", "copy a.txt to b.txt")
+    done = demo.run_here("run", "copy a.txt to b.txt")
     assert done.stdout == "◆ Done: wrote b.txt\n", done.stderr
     assert (tmp_path / "b.txt").read_bytes() == MARKED.encode()
 
@@ -75,7 +75,7 @@ def test_a_call_written_in_a_file_needs_approval_under_every_configuration(tmp_p
     (tmp_path / "a.txt").touch()
     (tmp_path / "page.md").write_text(INJECTED, "utf-8")
     (tmp_path / "other.md").write_text(INJECTED.replace("a.txt", "b.txt"), "utf-8")
-    refused = demo.run("run", "--json", "read page.md")
+    refused = demo.run_here("run", "--json", "read page.md")
     results = [event for event in events_of(refused.stdout) if event["kind"] == "tool_result"]
     assert [(event["name"], event["is_error"]) for event in results] == [("read_file", False), ("delete_file", True)]
     assert results[0]["text"] == INJECTED
@@ -84,13 +84,13 @@ def test_a_call_written_in_a_file_needs_approval_under_every_configuration(tmp_p
     )
     assert (tmp_path / "a.txt").exists()
     # The same call where the text has it for another file, and with a yes.
-    assert demo.run("run", "read other.md").stdout == "◆ Done: deleted a.txt\n"
+    assert demo.run_here("run", "read other.md").stdout == "◆ Done: deleted a.txt\n"
     (tmp_path / "a.txt").touch()
-    assert demo.run("run", "--yes", "read page.md").stdout == "◆ Done: deleted a.txt\n"
+    assert demo.run_here("run", "--yes", "read page.md").stdout == "◆ Done: deleted a.txt\n"
 
 
 def history(demo: Demo, *options: str) -> list[dict[str, object]]:
-    return json.loads(demo.run("tools", "history", "--json", *options).stdout)
+    return json.loads(demo.run_here("tools", "history", "--json", *options).stdout)
 
 
 def test_an_unattended_run_writes_nothing_and_gives_the_reason_until_yes_is_passed(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_an_unattended_run_writes_nothing_and_gives_the_reason_until_yes_is_pass
         weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(tmp_path / "cache"))
         demo = make_demo(tmp_path, [weather, NOTEBOOK])
         demo = replace(demo, environment={**demo.environment, **PATIENT})
-        refused = demo.run("run", "--json", QUESTION)
+        refused = demo.run_here("run", "--json", QUESTION)
         assert refused.returncode == 0, refused.stderr
         events = events_of(refused.stdout)
         (result,) = [event for event in events if event["kind"] == "tool_result" and event["name"] == "write_file"]
@@ -106,11 +106,11 @@ def test_an_unattended_run_writes_nothing_and_gives_the_reason_until_yes_is_pass
         assert "[MCP: Calling tool 'write_file']" not in refused.stdout
         assert text_of(events) == f"天気は取得しましたが、ファイルに保存できませんでした。理由: {REFUSAL}"
         assert not (tmp_path / "notes.txt").exists()
-        explicit = demo.run("run", "--no-approve", QUESTION)
+        explicit = demo.run_here("run", "--no-approve", QUESTION)
         assert "保存できませんでした" in explicit.stdout
-        both = demo.run("run", "--yes", "--no-approve", QUESTION)
+        both = demo.run_here("run", "--yes", "--no-approve", QUESTION)
         assert (both.returncode, both.stdout) == (2, "")
-        allowed = demo.run("run", "--yes", QUESTION)
+        allowed = demo.run_here("run", "--yes", QUESTION)
         assert allowed.stdout == "◆ 天気情報を取得し、notes.txt に保存しました。\n", allowed.stderr
     assert "大阪府の今日" in (tmp_path / "notes.txt").read_text(encoding="utf-8")
 
@@ -134,25 +134,25 @@ def test_a_tool_that_is_called_by_hand_needs_a_yes_as_well_and_switches_last(tmp
     demo = make_demo(tmp_path, [NOTEBOOK])
     words = ("tools", "call", "delete_file", "path=a.txt")
     (tmp_path / "a.txt").touch()
-    refused = demo.run(*words)
+    refused = demo.run_here(*words)
     assert refused.returncode == 1
     assert refused.stderr.endswith(
         "Error: it was not run, because it may change something and no user could approve it. Say --yes to allow it.\n"
     )
     assert (tmp_path / "a.txt").exists()
-    assert demo.run(*words, "--yes").stdout == "deleted a.txt\n"
+    assert demo.run_here(*words, "--yes").stdout == "deleted a.txt\n"
     assert not (tmp_path / "a.txt").exists()
 
-    off = demo.run("tools", "disable", "delete_file")
+    off = demo.run_here("tools", "disable", "delete_file")
     assert off.stderr.endswith("Tool 'delete_file' of server 'files' is disabled.\n"), off.stderr
-    listed = demo.run("tools", "list")
+    listed = demo.run_here("tools", "list")
     assert "delete_file" not in listed.stdout
     assert listed.stderr.endswith("Switched off: delete_file; 'rkllm-mcp tools enable NAME' switches one on.\n")
-    assert "Tool 'delete_file' is switched off" in demo.run(*words, "--yes").stderr
+    assert "Tool 'delete_file' is switched off" in demo.run_here(*words, "--yes").stderr
     # A server is known by its name alone, and is not started for it.
-    on = demo.run("tools", "enable", "files")
+    on = demo.run_here("tools", "enable", "files")
     assert (on.returncode, on.stderr) == (0, "Server 'files' is enabled.\n")
-    assert "delete_file" in demo.run("tools", "list").stdout
+    assert "delete_file" in demo.run_here("tools", "list").stdout
 
 
 def test_a_memory_that_cannot_be_used_costs_no_answer_but_cannot_be_asked(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_a_memory_that_cannot_be_used_costs_no_answer_but_cannot_be_asked(tmp_pa
     state = tmp_path / ".local" / "state" / "rkllm-mcp" / "state.db"
     state.parent.mkdir(parents=True)
     state.write_bytes(b"this is no database" * 100)
-    done = demo.run("tools", "call", "write_file", "path=a.txt", "content=x", "--yes")
+    done = demo.run_here("tools", "call", "write_file", "path=a.txt", "content=x", "--yes")
     assert (done.returncode, done.stdout) == (0, "wrote a.txt\n")
     sentence = f"{state} cannot be used (file is not a database); move it away; a new one is made"
     assert f"[State: {sentence}. The assistant continues without saving data.]" in done.stderr
     for words in (("tools", "history"), ("tools", "disable", "files"), ("tools", "approvals")):
-        asked = demo.run(*words)
+        asked = demo.run_here(*words)
         assert (asked.returncode, asked.stderr) == (1, f"Error: {sentence}\n")
