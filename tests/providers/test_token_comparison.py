@@ -91,7 +91,7 @@ async def test_an_answer_with_another_models_tokenizer_ends_and_so_does_the_next
 def test_on_the_runtime_the_answer_ends_with_a_sentence(tmp_path: Path) -> None:
     demo = make_demo(tmp_path / "demo", servers=())
     model = demo_with_wrong_tokenizer(tmp_path / "wrong")
-    done = demo.run("--model", str(model), "run", "Hello")
+    done = demo.run_here("--model", str(model), "run", "Hello")
     assert done.returncode == 1
     assert "Error: tokenizer.json is not this model's own: token " in done.stderr
     assert "Put the original model's tokenizer.json into the model's folder" in done.stderr

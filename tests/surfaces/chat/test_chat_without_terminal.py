@@ -65,7 +65,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
 def test_exit_and_quit_leave_and_the_locale_chooses_the_language_unless_the_configuration_does(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=())
     for word, locale, said in (("exit", "ja_JP.UTF-8", "Ctrl-D で終了します。"), ("quit", "C.UTF-8", "Ctrl-D exits.")):
-        done = demo.run("chat", stdin=f"{word}\nHello\n", environment={"LANG": locale})
+        done = demo.run_here("chat", stdin=f"{word}\nHello\n", environment={"LANG": locale})
         assert (done.returncode, done.stdout) == (0, "")
         assert said in done.stderr
     assert Session().language(Config(agent=AgentSection(language="en")), {"LC_ALL": "", "LANG": "ja_JP.UTF-8"}) == "en"
@@ -101,7 +101,7 @@ def test_a_line_with_a_slash_is_a_command_unless_it_begins_with_a_path(line: str
 
 def test_a_command_may_have_its_argument_in_the_next_line(tmp_path: Path) -> None:
     lines = ["／ｓｙｓｔｅｍ　海賊として", "/system", "/bye", "never read"]
-    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    done = make_demo(tmp_path, servers=()).run_here("chat", stdin="\n".join(lines))
     assert (done.returncode, done.stdout) == (0, "海賊として\n")
 
 
@@ -109,7 +109,7 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     folder = tmp_path / ".local" / "share" / "rkllm-mcp" / "models"
     scripted_model(folder / "owl", "rule\n  user again\n  prompt once\n  say I have read it.\n", name="owl")
     lines = ["once", "/model owl", "again", "/model nobody", "/model", "/quit"]
-    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    done = make_demo(tmp_path, servers=()).run_here("chat", stdin="\n".join(lines))
     assert done.returncode == 0
     assert "\n◆ I have read it.\n" in done.stdout
     assert "name      owl\n" in done.stdout
@@ -120,7 +120,7 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
 def test_a_question_with_a_file_is_named_by_its_words_and_not_by_the_text_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("eggs", encoding="utf-8")
     lines = ["@notes.txt Hello", "/retry", "/conversations", "/undo", "/quit"]
-    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    done = make_demo(tmp_path, servers=()).run_here("chat", stdin="\n".join(lines))
     assert "❯ notes.txt Hello\n" in done.stderr
     assert "Taken back: notes.txt Hello\n" in done.stderr
     assert "\nnotes.txt Hello " in done.stdout, "the title"
@@ -148,7 +148,7 @@ def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path
     ]
     (tmp_path / "notes.txt").write_text("eggs", encoding="utf-8")
     demo = make_demo(tmp_path, servers=())
-    done = demo.run("chat", stdin="\n".join(lines))
+    done = demo.run_here("chat", stdin="\n".join(lines))
     assert done.returncode == 0
     for piece in (
         "There is no question yet.\n",
@@ -170,7 +170,7 @@ def test_the_last_question_is_asked_again_taken_back_and_replaced(tmp_path: Path
     question = f"## You\n\n{material}何が書いてある？ notes.txtとメモ 1.txt\n"
     assert (tmp_path / "all.md").read_text("utf-8").startswith(f"> Be a pirate.\n\n{question}")
     # One conversation of one exchange; what was asked before is an earlier version.
-    listed = demo.run("conversations", "list", "--json")
+    listed = demo.run_here("conversations", "list", "--json")
     assert [stored["messages"] for stored in json.loads(listed.stdout)] == [2]
 
 
@@ -189,7 +189,7 @@ def test_in_a_japanese_terminal_servers_are_told_of_in_japanese(tmp_path: Path) 
     servers = '[[servers]]\nname = "local"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n'
     demo = make_demo(tmp_path, servers=(), extra=servers)
     demo = Demo(demo.folder, {**demo.environment, "LC_ALL": "ja_JP.UTF-8"})
-    for done in (demo.run("chat", stdin="こんにちは\n/quit\n"), demo.run("run", "こんにちは")):
+    for done in (demo.run_here("chat", stdin="こんにちは\n/quit\n"), demo.run("run", "こんにちは")):
         assert "[MCP: サーバー「local」の準備完了: ツール 1 個]\n" in done.stderr
         assert not [line for line in done.stderr.splitlines() if "is ready" in line or "Connecting" in line]
 
@@ -209,7 +209,7 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
         "こんにちは",
         "/quit",
     ]
-    done = demo.run("chat", stdin="\n".join(typed))
+    done = demo.run_here("chat", stdin="\n".join(typed))
     japanese = read_catalogue("ja")
     shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n"]
     keys = ("none_kept", "no_tools", "no_servers", "no_resources", "no_prompts", "no_calls", "nothing_said")
@@ -228,7 +228,7 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
 
 def test_a_call_that_fits_no_tool_is_described_in_a_sentence_of_the_readers_language(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
-    done = demo.run("run", "--no-tools", "Who am I?")
+    done = demo.run_here("run", "--no-tools", "Who am I?")
     assert f"◆ {translate('answer.no_tool_on', 'ja')}" in done.stdout
     assert "<tool_call>" not in done.stdout
     assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr

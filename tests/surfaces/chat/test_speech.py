@@ -118,7 +118,7 @@ def test_a_chat_hears_a_question_and_speaks_its_answer(device: Path, tmp_path: P
         extra = f'[speech]\nstt = "{program.address}"\ntts = "{program.address}"\n'
         demo = make_demo(tmp_path / "home", servers=(), extra=extra)
         environment = {"ALSA_CONFIG_PATH": str(device / "asound.conf")}
-        done = demo.run("chat", stdin="/speak on\n/listen\n/speak\n/speak off\n", environment=environment)
+        done = demo.run_here("chat", stdin="/speak on\n/listen\n/speak\n/speak off\n", environment=environment)
         asked = [each["text"] for each in program.asked if each["type"] == "synthesize"]
     assert done.returncode == 0
     assert "Answers are read aloud; /speak off stops that." in done.stderr

@@ -13,7 +13,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.config.loading import configuration_schema, load_config, read_file
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.surfaces.cli.main import hoist_global_options
-from tests.support.outcome import Command, Outcome
+from tests.support.outcome import Command, Outcome, run_here
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
 NOT_CONFIGURED = "No model is configured: rkllm-mcp setup. Or name one with --model NAME or PATH."
@@ -414,14 +414,8 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
 def detect(text: str, *words: str, cwd: Path) -> list[dict[str, object]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "rkllm_mcp", "detect", *words],
-        input=text.encode(),
-        capture_output=True,
-        check=True,
-        cwd=cwd,
-        env=ENVIRONMENT,
-    )
+    done = run_here(ENVIRONMENT, "detect", *words, stdin=text.encode(), folder=cwd)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

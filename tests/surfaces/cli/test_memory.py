@@ -111,12 +111,12 @@ def test_long_texts_and_secrets_of_a_file_cost_themselves(tmp_path: Path) -> Non
 
 def test_a_person_says_it_in_the_chat_and_asks_in_another_conversation(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=())
-    told = demo.run("chat", stdin="私の犬の名前はハチ。覚えて\n/remember I live in Kobe\n/memories\n")
+    told = demo.run_here("chat", stdin="私の犬の名前はハチ。覚えて\n/remember I live in Kobe\n/memories\n")
     assert "[Kept in memory: 私の犬の名前はハチ]" in told.stdout + told.stderr
     assert "覚えました：私の犬の名前はハチ" in told.stdout
     assert "I live in Kobe" in told.stdout
     lines = "うちの犬の名前は？\n/temporary\nうちの犬の名前は？\n/new\n/forget 私の犬の名前はハチ\nうちの犬の名前は？\n"
-    asked = demo.run("chat", stdin=lines)
+    asked = demo.run_here("chat", stdin=lines)
     shown = asked.stdout + asked.stderr
     assert shown.count("[Remembered: 私の犬の名前はハチ]") == 1
     assert "Deleted: 私の犬の名前はハチ" in shown
@@ -131,7 +131,7 @@ def test_a_proposal_is_listed_with_how_to_keep_it_and_exported_after_that(tmp_pa
         database.execute("UPDATE memories SET state = 'proposed' WHERE text LIKE '%Hachi'")
     (row, _) = json.loads(demo.run_here("memory", "list", "--json").stdout)
     assert "Hachi" not in demo.run_here("memory", "export").stdout
-    told = demo.run("chat", stdin=f"/memories\n/remember {row['id']}\n/memories\n")
+    told = demo.run_here("chat", stdin=f"/memories\n/remember {row['id']}\n/memories\n")
     shown = told.stdout + told.stderr
     assert shown.count("1 proposed by the model and not used yet. Keep one with /remember ID") == 1
     assert "I will remember: my dog is called Hachi" in shown

@@ -114,7 +114,7 @@ def test_the_chat_makes_lists_and_removes_schedules(tmp_path: Path) -> None:
         *("/schedules pause", "/schedules jump x", "/quit"),
     ]
     demo = make_demo(tmp_path, servers=(), extra='[service]\ntimezone = "Asia/Tokyo"\n')
-    done = demo.run("chat", "--alone", stdin="\n".join(lines))
+    done = demo.run_here("chat", "--alone", stdin="\n".join(lines))
     assert done.returncode == 0
     for piece in (
         "When: every weekday (Monday to Friday) at 7:30 (Asia/Tokyo)",

@@ -126,13 +126,13 @@ args = ["-m", "mcp_servers.weather"]
 
 def test_the_knowledge_server_is_in_the_gallery_and_answers_without_the_name_of_a_base(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
-    made = demo.run("servers", "install", "knowledge")
+    made = demo.run_here("servers", "install", "knowledge")
     assert (made.returncode, "sandbox" in made.stderr) == (0, False), made.stderr
     assert f"It runs: {sys.executable} -m mcp_servers.knowledge --default-base '*'" in made.stderr
     (tmp_path / "bins.txt").write_text("The bins are emptied on Thursday.", "utf-8")
     for words in (("create", "house"), ("add", str(tmp_path / "bins.txt"))):
-        assert demo.run("knowledge", *words).returncode == 0
-    found = demo.run("tools", "call", "search_documents", '{"query": "When are the bins emptied?"}')
+        assert demo.run_here("knowledge", *words).returncode == 0
+    found = demo.run_here("tools", "call", "search_documents", '{"query": "When are the bins emptied?"}')
     assert "emptied on Thursday" in found.stdout, found.stderr
     (knowledge,) = [each for each in gallery() if each["name"] == "knowledge"]
     assert knowledge["version"] == __version__

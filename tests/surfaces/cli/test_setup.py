@@ -29,7 +29,7 @@ from tests.support.board_trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.emulator import libraries, make_fake_llama
 from tests.support.fake_hub import FakeHub, running
-from tests.support.outcome import Command, Outcome
+from tests.support.outcome import Command, Outcome, run_here
 from tests.support.rkllm_files import container
 
 _PATIENCE_S = 120
@@ -56,12 +56,22 @@ class Home:
     path: Path
     env: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        return {**kept, "HOME": str(self.path), **self.env}
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "rkllm_mcp", *words]
-        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-        env = {**kept, "HOME": str(self.path), **self.env}
         out, closed = subprocess.PIPE, subprocess.DEVNULL
-        return subprocess.Popen(command, cwd=self.path, env=env, text=True, stdin=closed, stdout=out, stderr=out)
+        return subprocess.Popen(
+            command, cwd=self.path, env=self.environment, text=True, stdin=closed, stdout=out, stderr=out
+        )
+
+    def run_here(self, *words: str) -> tuple[int, str, str]:
+        """As ``run`` in this process, for what fetches no model: its library reads HF_ENDPOINT when it is imported."""
+        done = run_here(self.environment, *words, folder=self.path)
+        return done.returncode, done.stdout, done.stderr.replace(f"{self.path}/", "")
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Exit code, standard output and standard error."""
@@ -89,7 +99,7 @@ CONFIG = ".config/rkllm-mcp/config.toml"
 
 
 def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone(home: Home) -> None:
-    code, out, err = home.run("setup", "--yes", "--emulated", "--no-service")
+    code, out, err = home.run_here("setup", "--yes", "--emulated", "--no-service")
     # Nothing listens, so there is no code that would run out before anything does.
     assert (code, out) == (0, ""), err
     assert "While it runs, 'rkllm-mcp service link' shows the address of the page" in err
@@ -99,12 +109,12 @@ def test_setup_without_an_npu_ends_with_an_answer_that_used_a_tool_and_is_undone
     assert [server.name for server in config.servers] == ["local", "weather", "files"]
     assert (config.service.host, config.service.api_keys, config.model.name) == ("127.0.0.1", (), "demo")
     written = (home.path / CONFIG).read_bytes()
-    code, out, err = home.run("setup", "--yes", "--emulated", "--no-service", "--lan")
+    code, out, err = home.run_here("setup", "--yes", "--emulated", "--no-service", "--lan")
     assert (code, (home.path / CONFIG).read_bytes()) == (0, written)
     assert f"{CONFIG} exists and is not changed.\n" in err
     assert '    [service]\n    host = "0.0.0.0"\n' in err
     (home.path / "rkllm-mcp-files" / "mine.txt").touch()
-    code, out, err = home.run("setup", "--undo")
+    code, out, err = home.run_here("setup", "--undo")
     assert (code, out) == (0, "")
     assert err.startswith(f"Removed {CONFIG}\nKept rkllm-mcp-files: there are files in it.\n")
     assert home.files == [".config", ".local", "rkllm-mcp-files", "rkllm-mcp-files/mine.txt"]
@@ -136,12 +146,12 @@ def test_files_changed_since_then_stay_and_are_named(home: Home) -> None:
 
 
 def test_without_a_terminal_and_yes_nothing_is_asked_and_nothing_made(home: Home) -> None:
-    assert home.run("setup") == (
+    assert home.run_here("setup") == (
         2,
         "",
         "Error: setup asks a few questions; run it in a terminal, or with --yes\n",
     )
-    assert home.run("setup", "--undo")[2] == "There is nothing to undo: setup has created nothing here.\n"
+    assert home.run_here("setup", "--undo")[2] == "There is nothing to undo: setup has created nothing here.\n"
     assert home.files == []
 
 
