@@ -125,6 +125,7 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/test_changes.py::test_changes_by_their_rows_alone_",
         "tests/surfaces/test_invitations.py::test_boards_that_join_",
         "tests/surfaces/test_invitations.py::test_a_board_that_cannot_join_",
+        "tests/surfaces/cli/test_setup.py::test_the_page_is_shown_",
         "tests/surfaces/cli/test_main.py::test_tools_are_listed_called_and_fail_without_a_model",
         "tests/surfaces/cli/test_servers_new.py::test_a_new_server_passes_its_own_tests_and_is_called_through_the_host",
     ),
