@@ -263,7 +263,7 @@ async def test_whatever_is_asked_of_the_engine_ends_the_request(tmp_path: Path, 
 
 
 async def test_a_conversation_that_was_renamed_meanwhile_keeps_its_name(tmp_path: Path) -> None:
-    async with board(tmp_path, SLOW, speed=SPEED) as it:
+    async with board(tmp_path, SLOW, speed="prefill 4000 decode 16") as it:
         conversation = it.app.new_conversation()
         await it.ask(conversation)
         await it.busy()
