@@ -26,6 +26,10 @@ _LESS_TAX = (
 )
 _WITH_TAX = r"税|\btax\b|\bvat\b"
 _WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
+# The 1 of a unit price, as in 30日で割ると1日いくら, does not belong to the sum.
+ONE_OF_EACH = re.compile(
+    r"(?<!\d)1(?:日|人|個|本|回|枚|[かヶ]月|週間?|年間?)(?=あたり|当たり|につき|いくら|何|なんぼ|だと)"
+)
 # Which share one number is of the other.
 _OF_WHICH = r"うち|中|の ?何|\bof\b|\bout of\b|/"
 # A price for a time, and for how long it is paid: 月3980円だと年間いくら, 23.50 an hour for 6 hours, 毎月6800円を2年.
@@ -101,10 +105,7 @@ def expression_of(text: str) -> str:
     plain = re.sub(rf"(?<![\d.])({_NUMBER}) ?%", r"\1%", plain)
     for pattern, form in _POWERS:
         plain = re.sub(pattern, form, plain, flags=re.IGNORECASE)
-    # The 1 of a unit price, as in 30日で割ると1日いくら, does not belong to the sum.
-    plain = re.sub(
-        r"(?<!\d)1(?:日|人|個|本|回|枚|[かヶ]月|週間?|年間?)(?=あたり|当たり|につき|いくら|何|なんぼ|だと)", "", plain
-    )
+    plain = ONE_OF_EACH.sub("", plain)
     numbers = re.findall(_NUMBER, plain)
     return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
 

@@ -16,7 +16,7 @@ from rkllm_base.numbers import with_digits
 from rkllm_base.ranges import HIRAGANA, KATAKANA
 from rkllm_mcp.builtin.clock import counts_days, places_in
 from rkllm_mcp.builtin.units import continued_conversion, names_conversion, units_in
-from rkllm_mcp.builtin.worded_sums import expression_of
+from rkllm_mcp.builtin.worded_sums import ONE_OF_EACH, expression_of
 from rkllm_mcp.tools.kinds import named_places, times_in
 
 _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パーセント|割))?", re.ASCII)
@@ -57,7 +57,9 @@ def continued_question(before: str, text: str) -> str:
     It is empty if none exist, or one that nothing in ``before`` is alike: a question may leave out where and when.
     """
     question, earlier = with_digits(text), with_digits(before)
-    values, earlier_values = _values_in(question), _values_in(earlier)
+    priced = {match.start() for match in ONE_OF_EACH.finditer(earlier)}
+    values = _values_in(question)
+    earlier_values = [value for value in _values_in(earlier) if value.start not in priced]
     edits: list[tuple[int, int, str]] = []
     more: list[str] = []
     for value in values:

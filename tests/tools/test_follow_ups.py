@@ -13,6 +13,7 @@ from rkllm_mcp.tools.follow_ups import continued_question, continued_value, is_v
         ("whats 17.5% of 240", "and of 380?", "whats 17.5% of 380"),
         ("whats 17.5% of 240", "and 20%?", "whats 20% of 240"),
         ("98円が12個でいくら", "15個なら？", "98円が15個でいくら"),
+        ("4人で17360円、割り勘で一人なんぼ", "5人なら？", "5人で17360円、割り勘で1人なんぼ"),
         ("what time is it in london", "and in sydney?", "what time is it in sydney"),
         ("明日の東京の天気は", "大阪は？", "明日の大阪の天気は"),
         ("東京の天気", "明日は？", "東京の天気 明日"),
