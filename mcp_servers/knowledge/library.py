@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, ParamSpec, TypeVar, cast
 import anyio
 import anyio.to_thread
 
-from mcp_servers.knowledge.embedding import EmbeddedChunk, Embedder, Reranker, Vectors, embed_chunks
+from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, KnowledgeError
@@ -40,6 +40,7 @@ from mcp_servers.knowledge.storage.vectors import (
     set_active_embedding,
     set_next_embedding,
 )
+from mcp_servers.knowledge.text_analysis import embedded_text
 from mcp_servers.knowledge.types import (
     ALL,
     UNRESTRICTED,
@@ -198,8 +199,8 @@ class Library:
         if unchanged:
             return unchanged
         fast = [embedder for name, embedder in self._embedders.items() if name in embedders and embedder.is_fast]
-        texts = [EmbeddedChunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
-        vectors = {embedder.name: await embed_chunks(embedder, texts) for embedder in fast}
+        texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
+        vectors = {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
         added = await self._write(base_id, new, vectors, access)
         self.indexer.wake()
         return added

@@ -145,6 +145,11 @@ def indexed_text(title: str, headings: tuple[str, ...], text: str) -> str:
     return "\n".join([title, title, *headings, *headings[-1:], text])
 
 
+def embedded_text(title: str, headings: tuple[str, ...], text: str) -> str:
+    """Return the text of a chunk that embedders read."""
+    return "\n".join([title, *headings, text])
+
+
 @lru_cache(maxsize=65_536)
 def _word(run: str) -> str:
     """Return the term of a word; empty for a function word."""

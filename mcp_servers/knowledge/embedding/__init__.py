@@ -11,23 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError
 
 Vectors = NDArray[np.float32]
-
-
-class EmbeddedChunk(NamedTuple):
-    """What embedders read of a chunk."""
-
-    title: str  # of its document
-    headings: tuple[str, ...]
-    text: str
 
 
 class Embedder(Protocol):
@@ -62,24 +53,6 @@ class Reranker(Protocol):
     async def aclose(self) -> None:
         """Release all resources."""
         ...
-
-
-async def embed_chunks(embedder: Embedder, chunks: Sequence[EmbeddedChunk]) -> Vectors:
-    """Return one unit row per chunk, in order; raise EngineUnreachableError on failure.
-
-    For a model where this was found to help, the vector of title and headings alone is added with a weight: a small
-    encoder loses a subject among the sentences about it (docs/knowledge.md).
-    """
-    rows = await embedder.embed_documents(["\n".join([chunk.title, *chunk.headings, chunk.text]) for chunk in chunks])
-    weight = known_model(embedder.name).headings
-    if not weight:
-        return rows
-    # Chunks of a section have the same ones.
-    headings = ["\n".join([chunk.title, *chunk.headings]) for chunk in chunks]
-    texts = list(dict.fromkeys(headings))
-    vectors = dict(zip(texts, await embedder.embed_documents(texts), strict=True))
-    of_headings: Vectors = np.stack([vectors[heading] for heading in headings]) * np.float32(weight)
-    return unit_rows(rows + of_headings, embedder.name)
 
 
 def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors:

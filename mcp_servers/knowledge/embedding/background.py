@@ -15,7 +15,7 @@ from contextlib import suppress
 import anyio
 import anyio.to_thread
 
-from mcp_servers.knowledge.embedding import Embedder, Vectors, embed_chunks
+from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
 from mcp_servers.knowledge.storage.database import BATCH_S, Database
@@ -135,7 +135,7 @@ class BackgroundIndexer:
             missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
             after = max(missing, default=0)
             if missing:
-                vectors = await embed_chunks(embedder, list(missing.values()))
+                vectors = await embedder.embed_documents(list(missing.values()))
                 stored = await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
                 batches += 1
                 if batches % _REPORTED == 0 or stored >= base.chunks:

@@ -1,4 +1,4 @@
-"""What is known of embedding models by their names: texts before queries and passages, weights of words and headings.
+"""What is known of embedding models by their names: the texts before queries and passages, and the weight of words.
 
 ``words`` is the weight of the words next to the vectors when passages are ranked. Small encoders need the words; strong
 ones lose by more than 0.5, which still finds file names and codes (docs/knowledge.md, "Vectors").
@@ -20,7 +20,6 @@ class KnownModel:
     query: str = ""  # text before a query
     document: str = ""  # text before a passage
     words: float = 2.0
-    headings: float = 0.0  # weight of the vector of title and headings alone in that of a passage
 
 
 _UNKNOWN = KnownModel("")

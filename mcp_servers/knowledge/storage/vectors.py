@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.embedding import EmbeddedChunk, Vectors
+from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError
 from mcp_servers.knowledge.storage.database import BATCH_S, Transaction, marks
+from mcp_servers.knowledge.text_analysis import embedded_text
 
 # In one statement.
 _DELETED_ROWS = 200
@@ -134,10 +135,8 @@ def remove_vectors(connection: Transaction, document: int) -> None:
     connection.execute("DELETE FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)", (document,))
 
 
-def chunks_without_vectors(
-    connection: Transaction, base: int, key: int, after: int, maximum: int
-) -> dict[int, EmbeddedChunk]:
-    """Return the chunks after a key that have no vector in a set, with what to embed of them, in ascending order."""
+def chunks_without_vectors(connection: Transaction, base: int, key: int, after: int, maximum: int) -> dict[int, str]:
+    """Return the chunks after a key that have no vector in a set, with the texts to embed, in ascending order."""
     rows = connection.execute(
         """
         SELECT chunk.id, title, headings, text FROM chunk JOIN document ON document.id = chunk.document
@@ -147,7 +146,7 @@ def chunks_without_vectors(
         """,
         (base, after, key, maximum),
     )
-    return {chunk: EmbeddedChunk(title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows}
+    return {chunk: embedded_text(title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows}
 
 
 def stored_vectors(connection: Transaction, key: int) -> NDArray[np.int64]:

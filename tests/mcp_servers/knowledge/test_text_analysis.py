@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.text_analysis import analyze, analyze_query, indexed_text
+from mcp_servers.knowledge.text_analysis import analyze, analyze_query, embedded_text, indexed_text
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,6 @@ def test_a_query_loses_its_grammar_unless_little_else_is_left(query: str, terms:
     assert analyze_query(query).terms == terms
 
 
-def test_a_chunk_is_found_by_its_title_and_headings() -> None:
+def test_a_chunk_is_found_by_its_title_and_headings_and_embedded_with_them() -> None:
     assert analyze(indexed_text("規程", ("手当",), "5,000円")).terms == ["規程", "規程", "手当", "手当", "5000", "円"]
+    assert embedded_text("規程", ("手当",), "5,000円") == "規程\n手当\n5,000円"

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcp_servers.knowledge.embedding import EmbeddedChunk, embed_chunks
-from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.sentence_encoder import SentenceEncoder
 from mcp_servers.knowledge.errors import MissingExtraError
 from mcp_servers.knowledge.library import LibrarySettings, open_library
@@ -34,22 +32,6 @@ async def test_an_english_question_finds_japanese_text(tmp_path: Path) -> None:
         await library.wait_idle()
         for question, title in (("When do I take the dog for a walk?", "犬"), ("When are taxes due?", "税")):
             assert (await library.search(SearchRequest(question, base.id))).hits[0].title == title
-
-
-async def test_a_vector_has_the_headings_of_its_passage_once_more() -> None:
-    encoder = SentenceEncoder()
-    passage = EmbeddedChunk("犬", ("散歩",), "一日に二回、公園まで行きます。")
-    (whole,) = await encoder.embed_documents(["犬\n散歩\n一日に二回、公園まで行きます。"])
-    (headings,) = await encoder.embed_documents(["犬\n散歩"])
-    rows = await embed_chunks(encoder, [passage, passage])
-    mixed = whole + 0.3 * headings
-    assert np.allclose(rows, [mixed / np.linalg.norm(mixed)] * 2, atol=1e-3)
-
-
-async def test_a_model_without_a_weight_of_headings_reads_a_passage_once() -> None:
-    embedder = HashingEmbedder()
-    rows = await embed_chunks(embedder, [EmbeddedChunk("規程", ("手当",), "5,000円")])
-    assert np.array_equal(rows, await embedder.embed_documents(["規程\n手当\n5,000円"]))
 
 
 async def test_empty_texts_have_vectors_too() -> None:
