@@ -23,6 +23,10 @@ class UsageCounter:
         """Add tokens."""
         self._spent += tokens
 
+    def add_round(self, usage: Usage) -> None:
+        """Add the tokens that a round has evaluated and generated."""
+        self.add(usage.prefilled_tokens + usage.generated_tokens)
+
     def of_answer(self, conversation: Conversation) -> AnswerUsage:
         """Return the step that counts one answer; close it when the answer is over."""
         return AnswerUsage(conversation, self)
@@ -47,7 +51,7 @@ class AnswerUsage(Step):
             if isinstance(event, (Text, Thinking)):
                 self._pieces += 1
             elif isinstance(event, Usage):
-                self._counter.add(event.prefilled_tokens + event.generated_tokens)
+                self._counter.add_round(event)
                 self._pieces = self._conversation.unpaid_tokens = 0
         return batch
 

@@ -154,7 +154,7 @@ class Titles:
             request,
             MOST_GENERATED,
             MOST_PREFILLED,
-            lambda usage: self._usage.add(usage.prefilled_tokens + usage.generated_tokens),
+            self._usage.add_round,
         )
         if turn is None or turn.calls or turn.failures:
             return False

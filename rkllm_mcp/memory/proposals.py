@@ -90,7 +90,7 @@ class Proposals:
                     request,
                     MOST_GENERATED,
                     MOST_PREFILLED,
-                    lambda usage: self._usage.add(usage.prefilled_tokens + usage.generated_tokens),
+                    self._usage.add_round,
                 )
                 if turn is None:
                     return
