@@ -41,6 +41,9 @@ OF_FOLDERS: Mapping[str, Sequence[str]] = {
     "tests/surfaces/http": ("tests/surfaces/http/test_chat_completions.py",),
     "tests/surfaces/cli": ("tests/surfaces/cli/test_help.py",),
     "tests/mcp_servers/knowledge/importing": ("tests/mcp_servers/knowledge/importing/test_parse.py",),
+    "tests/runtime": ("tests/runtime/test_abi.py", "tests/runtime/test_library.py", "tests/models/test_runtimes.py"),
+    "tests/surfaces/chat": ("tests/surfaces/chat/test_render.py",),
+    "tests/surfaces/web": ("tests/surfaces/web/test_scripts.py",),
     "tests/diagnostics": ("tests/diagnostics/test_doctor.py",),
     "tests/config": ("tests/config/test_loading.py",),
 }
@@ -72,6 +75,16 @@ def put_all(*pairs: tuple[str, str]) -> Edit:
         for before, new in pairs:
             text = put(before, new)(text)
         return text
+
+    return edit
+
+
+def exchange(old: str, changed: str) -> Edit:
+    """Write a text in each place of another one."""
+
+    def edit(text: str) -> str:
+        assert old in text, f"no {old!r}"
+        return text.replace(old, changed)
 
     return edit
 
@@ -204,6 +217,86 @@ CHANGES: Mapping[str, Change] = {
             "assert [each.status for each in check_heron()] == ['ok']"
         ),
     ),
+    "an event": Change(
+        {
+            "rkllm_mcp/events.py": put_all(
+                (
+                    "@dataclass(frozen=True)\nclass Usage:",
+                    (
+                        "@dataclass(frozen=True)\nclass HeronSeen:\n"
+                        '    """A heron was seen."""\n\n    legs: int\n'
+                        '    kind: ClassVar[Literal["heron"]] = "heron"\n\n\n'
+                    ),
+                ),
+                ("    | Usage\n    | End\n", "    | HeronSeen\n"),
+            ),
+            "rkllm_mcp/surfaces/chat/render.py": put_all(
+                ("    MemoriesUsed,\n    Prefill,", "    HeronSeen,\n"),
+                (
+                    "            case ToolCallDetected():",
+                    '            case HeronSeen():\n                note("a heron")\n',
+                ),
+            ),
+            "docs/cli.md": put("| `queued` |", "| `heron` | `legs` |\n"),
+            "tests/test_events.py": put_all(
+                ("    MemoriesUsed,\n    Prefill,", "    HeronSeen,\n"),
+                ("    (Queued(2),", '    (HeronSeen(2), \'{"kind":"heron","legs":2}\'),\n'),
+            ),
+            "tests/surfaces/chat/test_render.py": put_all(
+                ("    MemoriesUsed,\n    Prefill,", "    HeronSeen,\n"),
+                ("    Queued(2),\n    Prefill", "    HeronSeen(2),\n"),
+            ),
+        },
+        "from rkllm_mcp.events import HeronSeen, event_from_dict\n"
+        "assert event_from_dict({'kind': 'heron', 'legs': 2}) == HeronSeen(2)",
+    ),
+    "a release of the runtime with the layout of another": Change(
+        {
+            "rkllm_mcp/runtime/abi/families.json": exchange('["1.3.1"]', '["1.3.1", "1.3.9"]'),
+            "rkllm_mcp/runtime/abi/releases.json": put(
+                '    "34167b32f99cb7ab19e21fb579fb750d96b878f1": "1.3.0"', f'    "{"5" * 40}": "1.3.9",\n'
+            ),
+            "tests/runtime/test_abi.py": put('        "1.3.1": "1.3.1",\n', '        "1.3.9": "1.3.1",\n'),
+        },
+        "from rkllm_mcp.models.runtimes import pullable_releases\nassert next(iter(pullable_releases())) == '1.3.9'",
+    ),
+    "a setting of the page": Change(
+        {
+            "rkllm_mcp/surfaces/web/js/preferences.js": exchange('"size" | ', '"size" | "heron" | '),
+            "rkllm_mcp/surfaces/web/js/appearance.js": put(
+                "/** Show the colours",
+                "/** Show a heron. */\nexport function applyHeron() {\n"
+                '  document.documentElement.dataset["heron"] = preference("heron");\n}\n\n',
+            ),
+            "rkllm_mcp/surfaces/web/js/panels/settings.js": put_all(
+                ('"size" | "voice"} name', '"heron" | '),
+                (
+                    '      h("section", {}, h("h3", {}, say("key.label"))',
+                    '      choice("heron", "settings.heron", [["", "settings.automatic"]], applyHeron),\n',
+                ),
+                ("applyTextSize, ", "applyHeron, "),
+            ),
+            "rkllm_mcp/surfaces/web/js/phrases.en.js": put('  "settings.size":', '  "settings.heron": "Heron",\n'),
+            "rkllm_mcp/surfaces/web/js/phrases.ja.js": put('  "settings.size":', '  "settings.heron": "サギ",\n'),
+            "rkllm_mcp/surfaces/http/person.py": put(
+                '    size: Literal["", "large"', '    heron: Literal["", "grey"] | None = None\n'
+            ),
+        },
+        "from rkllm_mcp.surfaces.http.person import PageSettings\nassert PageSettings(heron='grey').heron == 'grey'",
+    ),
+    "a message": Change(
+        {
+            "rkllm_mcp/catalogue.en.json": put('  "answer.queued":', '  "answer.heron": "a heron flies by",\n'),
+            "rkllm_mcp/catalogue.ja.json": put('  "answer.queued":', '  "answer.heron": "サギが飛んでいます",\n'),
+            "rkllm_mcp/surfaces/chat/render.py": put(
+                "class TerminalRenderer:",
+                'def heron(phrases: Catalogue) -> str:\n    """Return the message of a heron."""\n'
+                '    return phrases.sentence("answer.heron")\n\n\n',
+            ),
+        },
+        "from rkllm_mcp.catalogue import read_catalogue\n"
+        "assert read_catalogue('ja').sentence('answer.heron') == 'サギが飛んでいます'",
+    ),
     "a key of the configuration": Change(
         {
             "rkllm_mcp/config/sections.py": put(
@@ -215,6 +308,14 @@ CHANGES: Mapping[str, Change] = {
         "assert '| `heron` |' in open('docs/configuration.md', encoding='utf-8').read()",
     ),
 }
+
+
+def test_each_row_of_the_commonest_changes_is_tried() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
+    (table,) = re.findall(r"\| I want to add or change \| files .*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    rows = [line.split("|")[1].strip() for line in table.splitlines()]
+    assert len(rows) == 12
+    assert [name for name in rows if name not in CHANGES] == []
 
 
 def row(change: str) -> tuple[list[str], bool, bool, list[str]]:

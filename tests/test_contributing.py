@@ -27,9 +27,3 @@ def test_each_file_of_a_change_exists(row: str) -> None:
     folders = (REPOSITORY, REPOSITORY / "rkllm_mcp")
     patterns = [name.replace("NAME", "*") for name in names]
     assert [name for name in patterns if not any(any(folder.glob(name.rstrip("/"))) for folder in folders)] == []
-
-
-def test_the_table_has_the_twelve_commonest_changes() -> None:
-    text = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
-    first = text[text.index("| I want to add or change") :].partition("\n\n")[0]
-    assert len(first.splitlines()) == 2 + 12

@@ -26,6 +26,7 @@ from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.models.compatibility import check_pair, needed_bytes, platform_of
 from rkllm_mcp.models.rkllm_header import RkllmFile
 from rkllm_mcp.models.rknn_header import RknnFile, read_rknn_file
+from rkllm_mcp.runtime.abi import NEWEST_VERSION
 from rkllm_mcp.runtime.vision.library import find_encoder_library, library_version
 
 # Installation of the programs that servers are usually started with: in words, and as a shell command.
@@ -66,7 +67,7 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
 def _release(library: LibraryReport) -> CheckResult:
     blob = f"git blob {library.git_blob[:_BLOB_SHOWN]}…"
     if library.official_release is None:
-        release = f"{blob} is not one of the published libraries up to 1.3.1"
+        release = f"{blob} is not one of the published libraries up to {NEWEST_VERSION}"
         return CheckResult("runtime release", "info", release)
     if library.official_release != library.version:
         release = f"{blob} is the published {library.official_release}, and its own text says {library.version or '-'}"

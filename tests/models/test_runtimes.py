@@ -11,6 +11,7 @@ import pytest
 
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.runtimes import RuntimeSource, identified_libraries, identify, pull_runtime, pullable_releases
+from rkllm_mcp.runtime.abi import WORKING_VERSIONS
 from rkllm_mcp.runtime.library import find_library
 from tests.support.emulator import libraries
 from tests.support.fake_hub import FakeHub, running
@@ -115,7 +116,7 @@ def test_the_token_of_the_model_hub_is_not_sent_to_another_address(home: Path, g
 def test_a_file_is_named_by_its_checksum_and_else_by_its_own_text(home: Path) -> None:
     assert identify(str(libraries()["1.3.0"])).official_release == "1.3.0"
     assert identify(str(libraries()["1.2.3"].parent)).release == "1.2.3 (emulated)"
-    assert [*pullable_releases()] == ["1.3.1", "1.3.0", "1.2.3", "1.2.2", "1.2.1", "1.2.0"]
+    assert [*pullable_releases()] == [*reversed(WORKING_VERSIONS)]
 
 
 @pytest.mark.parametrize("content", ["{", '{"checksums": {}}', '{"address": "http://x", "checksums": {"1": "main"}}'])

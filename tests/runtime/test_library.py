@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
+from rkllm_mcp.runtime.abi import NEWEST_VERSION, WORKING_VERSIONS
 from rkllm_mcp.runtime.library import find_library, open_library
 from tests.support.emulator import MACROS, Emulator, libraries, native_build
 
-WORKING = "Runtimes that work are 1.2.0, 1.2.1, 1.2.2, 1.2.3, 1.3.0, 1.3.1"
-OVERRIDE = 'set abi = "1.3.1" under [runtime] or RKLLM_MCP_RUNTIME__ABI=1.3.1'
+WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
+OVERRIDE = f'set abi = "{NEWEST_VERSION}" under [runtime] or RKLLM_MCP_RUNTIME__ABI={NEWEST_VERSION}'
 
 
 def patched(folder: Path, version: str, old: bytes, new: bytes) -> Path:
