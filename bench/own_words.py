@@ -8,10 +8,11 @@
     python -m bench.own_words --later DOCUMENTS
     python -m bench.own_words --fourth DOCUMENTS
     python -m bench.own_words --fifth DOCUMENTS
+    python -m bench.own_words --sixth DOCUMENTS
 
 ``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
-``--kept-back`` only. Nothing is chosen with those of ``later``, ``fourth`` and ``fifth``, folders
-next to it.
+``--kept-back`` only. Nothing is chosen with those of ``later``, ``fourth``, ``fifth`` and
+``sixth``, folders next to it.
 
 ``DOCUMENTS`` has a folder for each corpus that ``about.json`` next to the questions names, with the HTML files of its
 packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100
@@ -69,6 +70,7 @@ UNSEEN = DATA / "unseen" / "questions.json"
 LATER = DATA / "later" / "questions.json"
 FOURTH = DATA / "fourth" / "questions.json"
 FIFTH = DATA / "fifth" / "questions.json"
+SIXTH = DATA / "sixth" / "questions.json"
 OFFICE, OFFICE_LATER = DATA / "questions.txt", DATA / "later_questions.txt"
 NO_DOCUMENT = "-"
 FOLLOWUPS = "followups*.json"
@@ -392,6 +394,7 @@ async def _main() -> None:
     parser.add_argument("--later", type=Path, help="the same for the questions over a third group of documents")
     parser.add_argument("--fourth", type=Path, help="the same for the questions over a fourth group of documents")
     parser.add_argument("--fifth", type=Path, help="the same for the questions over a fifth group of documents")
+    parser.add_argument("--sixth", type=Path, help="the same for the questions over a sixth group of documents")
     parser.add_argument("--kept-back", action="store_true", help="the third of these that is kept back, not the others")
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--show", action="store_true", help="each question with its first results")
@@ -406,7 +409,8 @@ async def _main() -> None:
             answers = await ask_all(given.unseen, UNSEEN, embedder, is_kept_back=is_kept, is_shown=given.show)
             print_figures(f"unseen{', kept back' if is_kept else ''}", *answers)
             own["unseen"] += chain(*answers)
-    for file, documents in ((LATER, given.later), (FOURTH, given.fourth), (FIFTH, given.fifth)):
+    groups = ((LATER, given.later), (FOURTH, given.fourth), (FIFTH, given.fifth), (SIXTH, given.sixth))
+    for file, documents in groups:
         if documents:
             answers = await ask_all(documents, file, embedder, is_shown=given.show)
             print_figures(file.parent.name, *answers)
