@@ -1,31 +1,206 @@
-"""Handlers of the calls of an answer: those of the host's tools are run, those of a client's are returned to it."""
+"""The calls of a round, until their results: run here for the host's tools, returned to a client for its own.
+
+turn ─▶ RunCalls ─▶ CallRunner ─▶ tools ─▶ results ─▶ RoundOutcome
+turn ─▶ ReturnCalls ─▶ the client, or a correction for the model
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, Protocol, TypeAlias
 
 from rkllm_mcp.agent.call_check import CallCheck
-from rkllm_mcp.agent.facts import (
-    call_key,
-    calls_with_results,
-)
-from rkllm_mcp.agent.failures import has_failed
+from rkllm_mcp.agent.facts import call_key, calls_with_results
 from rkllm_mcp.agent.offers import Offer, card_of
-from rkllm_mcp.agent.rounds import ResponseInstructions, RoundOutcome
-from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
-from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
+from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
+from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet, outcome
 from rkllm_mcp.catalogue import status_line, translate
-from rkllm_mcp.events import Event, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import Event, Sources, ToolCallDetected, ToolCallFailed, ToolFinished, ToolProgress
 from rkllm_mcp.generation import ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink, Turn
+from rkllm_mcp.tasks import run_concurrently
 from rkllm_mcp.text import language_of_text
 
 CALLS_OVER = "no more tools are run for this answer"
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
+# Before the result of a call that was made before, for the model.
+REPEATED = "(Called before with the same arguments; this is the same result.)\n"
+# A person or the owner has decided; the model passes that on in its own words.
+_DECIDED = frozenset({"deny", "never", "refused", "off", "stopped"})
+
+Parallel: TypeAlias = bool | Literal["auto"]
+"""Calls of one round that run at the same time: read-only tools (auto), all (True), none (False)."""
+WithoutTools: TypeAlias = Literal["", "facts", "words", "failure"]
+"""How a round is answered instead of being continued: from the results, in words, or by the sentence that says why
+calls failed; empty if it is continued."""
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """Outcome of a round; without ``results`` the round is the end of the answer."""
+
+    results: tuple[ToolResult, ...] = ()  # returned to the model
+    notes: tuple[str, ...] = ()  # follow the results
+    has_news: bool = False  # True if a call had a new result
+    without_tools: WithoutTools = ""  # its calls are not made
+    begins: ForcedTool | None = None  # the tool whose call the host begins in the next round
+
+
+class CallHandler(Protocol):
+    """Handles the calls of one answer: ``RunCalls`` for the host's tools, ``ReturnCalls`` for a client's.
+
+    Attributes:
+        tool_set: the available tools.
+        keeps_forced_tool: every round has the forced tool; otherwise the first only.
+        shows_with_question: the tools are shown with the question that may need them, instead of a list.
+        has_last_round: at a limit, one more round without calls follows; otherwise the answer ends.
+    """
+
+    tool_set: ToolSet
+    keeps_forced_tool: bool
+    has_last_round: bool
+    shows_with_question: bool
+
+    def shown(self, event: Event, *, may_call: bool) -> Event | None:
+        """Return the event to emit during a round; None for no event."""
+        ...
+
+    async def resolve(self, turn: Turn) -> RoundOutcome:
+        """Handle the calls and failures of a turn."""
+        ...
+
+
+class ResponseInstructions:
+    """Instructions that follow tool results, each server's once.
+
+    ``of_tool`` returns the ``response_instruction`` for a tool's name, or an empty text.
+    """
+
+    def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
+        self._of_tool = of_tool
+        self._sent: set[str] = set()
+
+    def after(self, tools: Iterable[ToolSpec]) -> list[str]:
+        """Return the instructions of these tools' servers that were not returned before."""
+        new: list[str] = []
+        for tool in tools:
+            instruction = self._of_tool(tool.name)
+            if instruction and tool.server not in self._sent:
+                self._sent.add(tool.server)
+                new.append(instruction)
+        return new
+
+
+def has_failed(result: ToolResult) -> bool:
+    """Return True if a call failed by itself, and nobody has refused it."""
+    return result.is_error and result.ruling not in _DECIDED
+
+
+class CallRunner:
+    """Runs the calls of one answer on ``tools``, with ``context``; ``tool_set`` holds the available tools.
+
+    * Read-only tools run at the same time. Any other call waits for those before it, and those after it wait for it;
+      the configuration can choose all or none instead.
+    * A repeated call with the same arguments returns the first result, also a failure: a tool that timed out would most
+      likely take its whole time limit again. After a tool that may have changed something, reading again is a new call.
+    * A result is stored before its event is emitted, so that a cancelled answer does not lose it.
+    """
+
+    def __init__(self, tools: ToolCaller, tool_set: ToolSet, context: CallContext, parallel: Parallel) -> None:
+        self._tools = tools
+        self._tool_set = tool_set
+        self._context = context
+        self._sink = context.sink
+        self._parallel = parallel
+        self._results: dict[str, ToolResult] = {}  # by tool and arguments
+        self.finished: dict[str, ToolResult] = {}  # by call id
+        self.news = 0  # number of new results
+
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run the calls of a round and return their results in the order of the calls."""
+        for batch in self._batches(calls):
+            different: dict[str, ToolCall] = {}
+            for call in batch:
+                different.setdefault(self._key(call), call)
+            await run_concurrently(partial(self._run_call, call) for call in different.values())
+            # Repeated calls: their results are available now.
+            for call in batch:
+                if call.id not in self.finished:
+                    await self._run_call(call)
+        return [self.finished[call.id] for call in calls]
+
+    def _key(self, call: ToolCall) -> str:
+        return call_key(call.name, call.arguments, self._tool_set.tool(call.name))
+
+    def has_result(self, call: ToolCall) -> bool:
+        """Return True if the same call was run in this answer; running it again would bring nothing new."""
+        return self._key(call) in self._results
+
+    def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+        """Yield the calls in order, in batches that may run at the same time."""
+        batch: list[ToolCall] = []
+        for call in calls:
+            if batch and not (self._is_safe(batch[-1]) and self._is_safe(call)):
+                yield batch
+                batch = []
+            batch.append(call)
+        if batch:
+            yield batch
+
+    def _is_safe(self, call: ToolCall) -> bool:
+        if isinstance(self._parallel, bool):
+            return self._parallel
+        tool = self._tool_set.tool(call.name)
+        return tool is not None and tool.read_only is True
+
+    async def _run_call(self, call: ToolCall) -> None:
+        if (earlier := self._results.get(self._key(call))) is not None:
+            text = f"{REPEATED}{earlier.text}"
+            result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
+        else:
+            result = await self._run_tool(call)
+        self._sink.feed([finished_event(result), *([Sources(result.sources)] if result.sources else [])])
+
+    async def _run_tool(self, call: ToolCall) -> ToolResult:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            self._sink.feed([ToolProgress(call.id, progress, total, message)])
+            # A server may send progress faster than any reader takes it.
+            await self._sink.drain()
+
+        context = replace(
+            self._context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
+        )
+        tool = self._tool_set.tool(call.name)
+        call = replace(call, arguments=usable_arguments(call.arguments, tool))
+        result = await self._tools.call(call, context)
+        if has_failed(result) and tool is not None and tool.read_only:
+            needed = required_arguments(call.arguments, tool, self._context.request)
+            if needed != call.arguments:
+                again = await self._tools.call(replace(call, arguments=needed), context)
+                result = result if again.is_error else again
+        self.finished[call.id] = result
+        if tool is not None or not result.is_error:
+            if tool is not None and tool.read_only is not True and not result.is_error:
+                # Earlier readings may be out of date now.
+                for key, earlier in list(self._results.items()):
+                    reader = self._tool_set.tool(earlier.name)
+                    if reader is not None and reader.read_only:
+                        del self._results[key]
+            self._results[self._key(call)] = result
+            self.news += 1
+        self._sink.feed([outcome(result, call.id)])
+        return result
+
+
+def finished_event(result: ToolResult) -> ToolFinished:
+    """Return the event of a call that has ended."""
+    seconds, ruling = round(result.seconds, 3), "" if result.ruling == "free" else result.ruling
+    return ToolFinished(result.call_id, result.name, result.is_error, result.shown, seconds, result.truncated, ruling)
 
 
 class RunCalls:

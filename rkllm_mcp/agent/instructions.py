@@ -8,9 +8,9 @@ from typing import Protocol
 
 from rkllm_base.own_words import asks_on, with_earlier_words
 from rkllm_mcp.agent.facts import last_question
+from rkllm_mcp.agent.handlers import ResponseInstructions
 from rkllm_mcp.agent.offers import NO_OFFER, Offer, offer_of, offer_of_all
 from rkllm_mcp.agent.question import Question, gather_context
-from rkllm_mcp.agent.rounds import ResponseInstructions
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions

@@ -9,10 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
-from rkllm_mcp.agent.tool_runner import outcome, source_events
-from rkllm_mcp.agent.tool_set import ToolCaller
+from rkllm_mcp.agent.tool_set import ToolCaller, outcome
 from rkllm_mcp.catalogue import status_line
-from rkllm_mcp.events import ResourceRead
+from rkllm_mcp.events import ResourceRead, Sources
 from rkllm_mcp.messages import (
     FilledPrompt,
     Message,
@@ -181,7 +180,8 @@ async def gather_context(
             ),
         )
         results[tool.name] = result
-        context.sink.feed([outcome(replace(result, name=tool.name)), *source_events(result)])
+        found = [Sources(result.sources)] if result.sources else []
+        context.sink.feed([outcome(replace(result, name=tool.name)), *found])
 
     arguments = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in arguments.items() if argument is None]:

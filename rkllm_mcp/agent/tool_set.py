@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.events import Status
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
 from rkllm_mcp.tasks import run_costly
+from rkllm_mcp.text import first_line, shorten
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another search
@@ -18,6 +21,8 @@ FOUND_TOOLS = 5  # what one search tells; more costs more prefill than another s
 _ALTERNATIVES = 5
 _NAMES = ("find_tools", "find_more_tools", "host_find_tools")
 _SERVERS_NAMED = 12  # a list of servers says what there may be to find; a long one says nothing more
+# Length of the reason of a failed call in a status line, or in the sentence for a person.
+MOST_REASON_CHARS = 200
 
 
 class Search(Protocol):
@@ -60,6 +65,15 @@ class ToolCaller(Protocol):
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Run a call; a failing tool is a result, never an exception."""
         ...
+
+
+def outcome(result: ToolResult, call_id: str = "") -> Status:
+    """Return the status line of a call that has ended; ``call_id`` is empty for one that the model did not make."""
+    if not result.is_error:
+        return status_line("found_nothing" if result.sources == () else "completed", name=result.name, call=call_id)
+    about = "failed" if call_id else "failed_context"
+    reason = shorten(first_line(result.shown), MOST_REASON_CHARS)
+    return status_line(about, name=result.name, reason=reason, call=call_id)
 
 
 def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:

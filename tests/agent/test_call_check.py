@@ -10,8 +10,7 @@ import pytest
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import words_conversation
 from rkllm_mcp.agent.handlers import RunCalls
-from rkllm_mcp.agent.loop import answer_with_tools
-from rkllm_mcp.agent.rounds import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed

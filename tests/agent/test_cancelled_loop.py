@@ -8,8 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.handlers import RunCalls
-from rkllm_mcp.agent.loop import answer_with_tools
-from rkllm_mcp.agent.rounds import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed, ToolFinished
 from rkllm_mcp.generation import ModelOptions

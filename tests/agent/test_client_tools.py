@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.handlers import CALL_NOTE, TOGETHER_NOTE, ReturnCalls
-from rkllm_mcp.agent.loop import run_agent
-from rkllm_mcp.agent.rounds import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, without_parameters
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed

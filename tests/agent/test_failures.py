@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.agent.failures import failure_sentence, has_failed
+from rkllm_mcp.agent.handlers import has_failed
+from rkllm_mcp.agent.loop import failure_sentence
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import ApprovalOutcome, ToolResult, ToolSpec
 from rkllm_mcp.text import Language

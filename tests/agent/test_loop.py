@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.handlers import RunCalls
-from rkllm_mcp.agent.loop import answer_with_tools
-from rkllm_mcp.agent.rounds import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError

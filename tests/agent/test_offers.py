@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.offers import card_of, offer_of, offer_of_all
-from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import SelectionSettings
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import Event, ModelEvent, Source, Text, ToolCallDetected, ToolCallFailed

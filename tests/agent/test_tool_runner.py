@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
+from rkllm_mcp.agent.handlers import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolResult

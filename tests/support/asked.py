@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
-from rkllm_mcp.agent.loop import answer_with_tools, open_turn
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.question import Question
-from rkllm_mcp.agent.rounds import LoopSettings
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, ModelEvent, Status
 from rkllm_mcp.generation import ForcedTool, ModelOptions

@@ -8,8 +8,7 @@ from itertools import pairwise
 import anyio
 
 from rkllm_mcp.agent.handlers import RunCalls
-from rkllm_mcp.agent.loop import answer_with_tools
-from rkllm_mcp.agent.rounds import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Event, Status
