@@ -16,14 +16,13 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
+from rkllm_mcp.agent.handlers import finished_event
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools
-from rkllm_mcp.agent.loop import answer_with_tools, open_turn
+from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
-from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.system_text import system_text
-from rkllm_mcp.agent.handlers import finished_event
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.answer import Answer, EventQueue, OpenAnswers

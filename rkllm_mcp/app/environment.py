@@ -137,7 +137,7 @@ class ModelHost:
         """Nothing has to be loaded before the next answer."""
         if self.npu is None:
             return self.remote is not None and self.remote.is_ready
-        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.failure is not None)
+        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.supervisor.failure is not None)
 
     @property
     def failure(self) -> RkllmMcpError | None:
@@ -145,7 +145,7 @@ class ModelHost:
 
         An auxiliary model that is lost is none: its own requests fail with its reason.
         """
-        return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
+        return None if self.npu is None or self.has_stand_in else self.npu.engine.supervisor.failure
 
     async def ready(self) -> None:
         """Wait until the model is loaded; a RuntimeUnusableError if it could not be."""
@@ -168,13 +168,15 @@ class ModelHost:
                     await _log_loss(self.name, self.npu.engine, "the fallback answers")
                 await anyio.sleep_forever()
             else:
-                await self.npu.engine.given_up()
+                await self.npu.engine.supervisor.given_up.wait()
             tasks.cancel_scope.cancel()
 
 
 async def _log_loss(name: str, engine: Engine, effect: str) -> None:
-    await engine.given_up()
-    logger.error("model '%s' is not loaded until the service is restarted, %s: %s", name, effect, engine.failure)
+    await engine.supervisor.given_up.wait()
+    logger.error(
+        "model '%s' is not loaded until the service is restarted, %s: %s", name, effect, engine.supervisor.failure
+    )
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ async def _open_on_npu(
             auxiliary_models = open_host.auxiliary_models
         # The imports below hold the event loop, which has to start the process that loads the model meanwhile.
         with anyio.move_on_after(WORKER_START_S):
-            await engine.wait_until_started()
+            await engine.supervisor.started.wait()
         from rkllm_mcp.app.model_form import listing, model_form
         from rkllm_mcp.providers.rkllm import RkllmModel
         from rkllm_mcp.runtime.prompt_cache import PrefixExchange, PromptFiles, prompts_folder
@@ -313,7 +313,7 @@ class ModelSwitch:
     def is_unloaded(self) -> bool:
         """True if no chat model is loaded, until one is asked for."""
         npu = self.current.npu
-        return npu is not None and npu.engine.is_unloaded
+        return npu is not None and npu.engine.supervisor.is_unloaded
 
     @property
     def is_changing(self) -> bool:
@@ -332,7 +332,7 @@ class ModelSwitch:
         for name in {host.name, self.home.name} & models.keys():
             models[name] = replace(models[name], is_shown=True)
         if host.name in models:
-            tokens, is_loaded = host.listing.context_tokens, not host.npu.engine.is_unloaded
+            tokens, is_loaded = host.listing.context_tokens, not host.npu.engine.supervisor.is_unloaded
             models[host.name] = replace(models[host.name], context_tokens=tokens, is_loaded=is_loaded)
         for configured, auxiliary in host.auxiliary_models.items():
             roles_of: tuple[Capability, ...] = tuple(role for role, name in roles.items() if name == configured)
@@ -497,7 +497,7 @@ class ModelSwitch:
 
     def _wake(self, host: ModelHost) -> None:
         if host.npu is not None:
-            host.npu.engine.load()
+            host.npu.engine.supervisor.load()
 
     def _check_memory(self, folder: ModelFolder, config: Config) -> None:
         """Raise a MemoryShortError if a model does not fit into memory once the loaded one is gone."""

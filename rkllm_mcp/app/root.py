@@ -32,7 +32,7 @@ async def _report_warnings(engine: Engine, status: StatusSink) -> None:
     """Show the runtime's warnings about driver and model, once they are loaded."""
     with suppress(RkllmMcpError):
         await engine.ready()
-        for warning in engine.warnings:
+        for warning in engine.supervisor.warnings:
             status(f"[NPU: {warning}]")
 
 

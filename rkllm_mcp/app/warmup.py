@@ -139,7 +139,7 @@ class WarmUp:
         evaluates = section.warm_up and not self.one_shot
         if not (self.comes_back if section.prompt_cache is None else section.prompt_cache):
             return CacheWarmUp(engine, None) if evaluates else None
-        identity = (model.file, find_library(engine.library), engine.version, engine.context_tokens)
+        identity = (model.file, find_library(engine.supervisor.library), engine.version, engine.context_tokens)
         subject = replace(await to_thread.run_sync(subject_of, *identity), tenant=self.tenant)
         files = PromptFiles(prompts_folder(), section.prompt_cache_mb)
         caches = PromptCaches(engine, files, subject, say, self.tenant or None)

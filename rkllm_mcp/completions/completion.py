@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rkllm_mcp.agent.handlers import ReturnCalls
-from rkllm_mcp.agent.loop import run_agent
-from rkllm_mcp.agent.loop import LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, without_parameters
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.catalogue import status_line, translate

@@ -9,10 +9,11 @@
     clear_cache, kv_cache_size, save_prompt_cache, load_prompt_cache, release_prompt_cache
     extras.py                                   LoRA adapters, chat template
 
-Runs go one at a time; scheduler.py orders the waiting ones. A consumer that leaves early aborts its run, and the next
-run starts when the runtime has returned. The model loads in the background: ``ready`` and every run wait for it. If the
-worker dies, the current generation fails with the signal and the number of delivered tokens, and a new worker loads the
-model. A silent runtime is aborted, then killed (``supervisor.Watchdog``).
+Runs go one at a time; scheduler.py orders the waiting ones. Calls go after the current run and before the next. A
+consumer that leaves early aborts its run, and the next run starts when the runtime has returned. The model loads in
+the background: ``ready`` and every run wait for it. If the worker dies, the current generation fails with the signal
+and the number of delivered tokens, and a new worker loads the model. A silent runtime is aborted, then killed
+(``supervisor.Watchdog``). All of this happens in reaction to a frame, a lost worker or a deadline; no task waits.
 
 Several models: one engine each, with separate IOMMU domains (``settings.with_domains``).
 """
@@ -22,37 +23,57 @@ from __future__ import annotations
 import asyncio
 import math
 from array import array
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from operator import mul
 from os import PathLike
-from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, cast, get_args
+from typing import Any
 
 import anyio
 
-from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RkllmMcpError, RunRejectedError
-from rkllm_mcp.generation import (
-    GenerationOptions,
-    ImageInput,
-    Input,
-    OutputRows,
-    RunStats,
-    Sampling,
-    Token,
+from rkllm_mcp.errors import (
+    CALL,
+    EVALUATION,
+    GenerationError,
+    InputRefusedError,
+    RkllmMcpError,
+    RunRejectedError,
+    WorkerDiedError,
 )
-from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LAST_HIDDEN_LAYER, RKLLM_INFER_GET_LOGITS
-from rkllm_mcp.runtime.dispatcher import Dispatcher
-from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
-from rkllm_mcp.runtime.inputs import as_input, check_input
+from rkllm_mcp.generation import GenerationOptions, ImageInput, Input, OutputRows, RunStats, Token
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.abi import FAMILIES
+from rkllm_mcp.runtime.abi.common import Abi
+from rkllm_mcp.runtime.calls import Calls
+from rkllm_mcp.runtime.frames import CallCommand, RunCommand, WhichRows, pack_run
+from rkllm_mcp.runtime.inputs import (
+    Output,
+    as_input,
+    check_input,
+    evaluation_command,
+    existing_file,
+    fit_command,
+    generation_command,
+    token_count,
+)
+from rkllm_mcp.runtime.kv_cache import CacheState
 from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.runtime.scheduler import RunQueue
 from rkllm_mcp.runtime.settings import EngineSettings
+from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, arithmetic_failure, complaint
+from rkllm_mcp.runtime.worker_process import WorkerProcess
 
-Output = Literal["hidden", "logits"]
+__all__ = ["Engine", "EngineSettings", "open_engine"]
+
+# Names of lasting settings, also in error messages
+LORA_SETTING = "the LoRA adapter "
+_PROMPT_CACHE = "the prompt cache"
+# 1.3.0 loses about 2 MB with each picture (rknn-llm #529); this much is worth loading the model again.
+_MOST_GROWTH_BYTES = 128 << 20
 
 
 def cut(vector: array[float], dimensions: int | None) -> array[float]:
@@ -77,81 +98,56 @@ def probability(yes: float, no: float) -> float:
     return 1.0 / (1.0 + math.exp(difference)) if difference < 700 else 0.0
 
 
-# 0 keeps the limit that the model was loaded with: the effect of a limit on a run without generation is undocumented,
-# and a run that generates is aborted.
-_NO_LIMIT_OF_ITS_OWN = 0
-
-# A wrong type would fail far from its origin.
-_OPTION_TYPES: dict[str, tuple[type, ...]] = {
-    "max_new_tokens": (int,),
-    "stop_ids": (frozenset, set),
-    "sampling": (Sampling, NoneType),
-    "save_prompt_cache": (str, PathLike, NoneType),
-}
-
-
-def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:
-    """Check the options of a generation and return its command."""
-    for name, types in _OPTION_TYPES.items():
-        if not isinstance(value := getattr(options, name), types):
-            raise InputRefusedError(f"{name} has to be of type {types[0].__name__}, not {value!r}")
-    if options.max_new_tokens < 1:
-        raise InputRefusedError(f"an answer of {options.max_new_tokens} tokens is none; ask for 1 or more")
-    path = options.save_prompt_cache
-    if path is not None and not Path(path).expanduser().absolute().parent.is_dir():
-        raise InputRefusedError(f"there is no folder for {path}; make it first")
-    if path is not None:
-        options = replace(options, save_prompt_cache=str(Path(path).expanduser().absolute()))
-    is_unnamed = isinstance(prompt, ImageInput) and not prompt.digests
-    return RunCommand(run, prompt, options, clears_before=is_unnamed, clears_after=is_unnamed)
-
-
-def evaluation_command(
-    run: int, prompt: Input, output: Output, which: WhichRows, columns: Sequence[int], lora: str | None
-) -> RunCommand:
-    """Check the options of an evaluation and return its command."""
-    for option, choices in ((output, get_args(Output)), (which, get_args(WhichRows))):
-        if option not in choices:
-            raise InputRefusedError(f"there is no {option!r} to evaluate; there are {', '.join(choices)}")
-    for column in cast("Sequence[object]", columns):
-        if not isinstance(column, int) or column < 0:
-            raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
-    mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
-    selection = OutputSelection(which, tuple(columns), mode)
-    options = GenerationOptions(_NO_LIMIT_OF_ITS_OWN, lora=lora)
-    return RunCommand(run, prompt, options, rows=selection, clears_before=True, clears_after=True)
-
-
-__all__ = ["Engine", "EngineSettings", "open_engine"]
-
-# Names of lasting settings, also in error messages
-LORA_SETTING = "the LoRA adapter "
-_PROMPT_CACHE = "the prompt cache"
-
-
 class Engine:
     """Asynchronous client of one worker; ``open_engine`` creates it.
 
     A call on the model other than a run (``clear_cache``, ``kv_cache_size``, the prompt caches, ``extras``) follows the
     current run. It raises RunRejectedError if the runtime refused, WorkerDiedError if the worker died before it
     answered, UnsupportedError if the runtime lacks it, and RuntimeUnusableError if the model cannot be loaded.
+
+    Attributes:
+        supervisor: starts, loads and replaces the worker: its restarts, its last log lines, why it cannot be started.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._dispatcher = Dispatcher(settings)
-        self._supervisor = self._dispatcher.supervisor
+        self.supervisor = Supervisor(
+            settings, on_frames=self._on_frames, on_service=self._on_service, on_loss=self._on_loss
+        )
+        self._calls = Calls()
+        self._cache = CacheState(reuses_prefix=not settings.profile or settings.profile.reuses_prefix is not False)
+        self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
+        self._waiting: RunQueue[Run] = RunQueue(settings.max_skips, self._pace.cost_s, self._start_next)
+        self._deferred: Run | None = None
+        self._current: Run | None = None
+        self._command: RunCommand | None = None
+        self._cache_changes: list[Callable[[], None]] = []
+        self._abort_deadline: asyncio.TimerHandle | None = None
+        self._watchdog = Watchdog(self._on_silence)
+        self._is_decoding = False
+        self._is_dying = False
+        self._cause = ""
+        self._log_mark = 0
+        self._settled = asyncio.Event()
+        # Memory of the worker before each of its first two runs with new pictures; the second is compared with.
+        self._before_pictures: list[int] = []
         self._numbers = count(1)
 
     @property
     def is_ready(self) -> bool:
         """True while the model is loaded."""
-        return self._supervisor.loaded is not None
+        return self.supervisor.loaded is not None
 
     @property
     def is_stopping(self) -> bool:
         """True while a run that was stopped has not returned: a prefill ends first."""
-        return self._dispatcher.is_stopping
+        return self._current is not None and self._current.needs_abort
+
+    @property
+    def abi(self) -> Abi | None:
+        """Interface in use; None until the model is loaded."""
+        loaded = self.supervisor.loaded
+        return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
 
     @property
     def context_tokens(self) -> int:
@@ -161,22 +157,22 @@ class Engine:
     @property
     def version(self) -> str:
         """Release of the runtime; empty until the model is loaded."""
-        return self._supervisor.loaded.version if self._supervisor.loaded else ""
+        return self.supervisor.loaded.version if self.supervisor.loaded else ""
 
     @property
     def is_emulated(self) -> bool:
         """True for the emulated runtime; False until the model is loaded."""
-        return self._supervisor.loaded is not None and self._supervisor.loaded.emulated
+        return self.supervisor.loaded is not None and self.supervisor.loaded.emulated
 
     @property
     def limits_each_run(self) -> bool:
         """True if the runtime applies each run's own limit (1.3.0 on); False until the model is loaded."""
-        return self._dispatcher.abi is not None and self._dispatcher.abi.has_per_run_token_limit
+        return self.abi is not None and self.abi.has_per_run_token_limit
 
     @property
     def takes_several_images(self) -> bool:
         """True if a prompt may hold several images (1.2.1 on); False until the model is loaded."""
-        return self._dispatcher.abi is not None and self._dispatcher.abi.has_image_sizes
+        return self.abi is not None and self.abi.has_image_sizes
 
     @property
     def may_reuse_prefix(self) -> bool:
@@ -185,108 +181,68 @@ class Engine:
         return profile is None or profile.reuses_prefix is not False
 
     @property
-    def library(self) -> str:
-        """Path of the runtime's library; empty until it is known."""
-        return self._supervisor.library
-
-    @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded LoRA adapters."""
-        settings = self._dispatcher.calls.standing
+        settings = self._calls.standing
         return tuple(name.removeprefix(LORA_SETTING) for name in settings if name.startswith(LORA_SETTING))
 
     def count_uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
-        return self._dispatcher.cache.reported_uncached(tokens, owner)
+        return self._cache.reported_uncached(tokens, owner)
 
     @property
     def cached_tokens(self) -> Sequence[int]:
-        """Token ids that the KV cache certainly holds, from its start, with the prompt of a run that goes on."""
-        return self._dispatcher.cached_tokens
+        """Token ids that are in the KV cache, or will be after the prefill of the current run; empty if unknown."""
+        return self._cache.ids if self._current is None else self._current.tokens
 
     @property
     def holds_pictures(self) -> bool:
         """True while pictures may be in the KV cache, which is cleared before a run without them."""
-        return self._dispatcher.cache.holds_images
+        return self._cache.holds_images
 
     @property
     def is_idle(self) -> bool:
         """True while no run or call goes on or waits."""
-        return self._dispatcher.is_idle
+        return self._current is None and self._deferred is None and not self._waiting and not self._calls
 
     async def idle(self) -> None:
         """Wait until no run or call goes on or waits; a run that gives way ends for this."""
-        await self._dispatcher.idle()
+        self._make_way()
+        while not self.is_idle:
+            await self._settled.wait()
 
     def expect(self, tokens: Sequence[int]) -> None:
         """Expect a generation soon whose prompt begins with these tokens, such as one with a tool's result.
 
         Other runs whose prompts would replace the reusable part of the cache are held for a moment.
         """
-        self._dispatcher.waiting.expect(tokens)
+        self._waiting.expect(tokens)
 
     @property
     def expected_tokens(self) -> Sequence[int]:
         """Prefix of the expected generation; empty without one."""
-        return self._dispatcher.waiting.expected_tokens
+        return self._waiting.expected_tokens
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected generation with this very sequence, if it is still expected."""
-        self._dispatcher.cancel_expected(tokens)
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts of the worker."""
-        return self._supervisor.restarts
-
-    @property
-    def failure(self) -> RkllmMcpError | None:
-        """Reason why no answer will come any more; None while the model is loaded or loading."""
-        return self._supervisor.failure
+        if self._waiting.expected_tokens is tokens:
+            self._waiting.clear_expected()
+            # Runs were held for it.
+            self._start_next()
 
     @property
     def worker_pid(self) -> int | None:
         """Process id of the worker; None without one."""
-        return self._supervisor.worker.pid if self._supervisor.worker else None
-
-    @property
-    def log_lines(self) -> tuple[str, ...]:
-        """Last lines that the runtime printed, of the current or else the last worker."""
-        return self._supervisor.log_lines
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings of the runtime when it loaded the model, about an old driver or a newer toolkit."""
-        return self._supervisor.warnings
-
-    async def wait_until_started(self) -> None:
-        """Wait until the worker loads the model, or cannot be started; the emulated runtime may be built before."""
-        await self._supervisor.started.wait()
+        return self.supervisor.worker.pid if self.supervisor.worker else None
 
     async def ready(self) -> None:
         """Wait until the model is loaded; a RuntimeUnusableError says why it cannot be."""
-        await self._supervisor.ready()
-
-    @property
-    def is_unloaded(self) -> bool:
-        """True between ``unload`` and ``load``; runs and calls are refused meanwhile."""
-        return self._supervisor.is_unloaded
+        await self.supervisor.ready()
 
     async def unload(self) -> None:
-        """Stop the worker, which frees the model's memory; what still runs fails."""
-        self._dispatcher.make_way()
-        await self._supervisor.unload()
-
-    def load(self) -> None:
-        """Load the model again after ``unload``; ``ready`` waits for it."""
-        self._supervisor.load()
-
-    async def given_up(self) -> None:
-        """Wait until the model cannot be loaded any more and ``failure`` holds the reason.
-
-        Closing the engine does not end the wait.
-        """
-        await self._supervisor.given_up.wait()
+        """Stop the worker, which frees the model's memory, until ``supervisor.load``; what still runs fails."""
+        self._make_way()
+        await self.supervisor.unload()
 
     async def generate(
         self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
@@ -445,7 +401,7 @@ class Engine:
             InputRefusedError: the file does not exist.
             RunRejectedError: it belongs to another model or release.
         """
-        if _PROMPT_CACHE in self._dispatcher.calls.standing:
+        if _PROMPT_CACHE in self._calls.standing:
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
         arguments = {"path": str(existing_file(path))}
@@ -453,9 +409,9 @@ class Engine:
 
     async def release_prompt_cache(self) -> None:
         """Release the loaded prompt cache, if there is one."""
-        if _PROMPT_CACHE in self._dispatcher.calls.standing:
+        if _PROMPT_CACHE in self._calls.standing:
             await self.call("release_prompt_cache", {}, cold=False)
-            self._dispatcher.calls.drop(_PROMPT_CACHE)
+            self._calls.drop(_PROMPT_CACHE)
 
     async def call(
         self,
@@ -478,24 +434,20 @@ class Engine:
             owner: owner of these ids, as in ``GenerationOptions``.
         """
         await self.ready()
-        worker, dispatcher = self._supervisor.worker, self._dispatcher
+        worker = self.supervisor.worker
         if worker is None:
             raise RunRejectedError("its process is not running", task=CALL)
-        effects = {None: None, True: dispatcher.cache.on_clear, False: partial(dispatcher.cache.on_load, holds, owner)}
-        answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
+        effects = {None: None, True: self._cache.on_clear, False: partial(self._cache.on_load, holds, owner)}
+        answer = self._ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
         try:
             return await asyncio.shield(answer)
         except RunRejectedError:
-            if holds and dispatcher.cache.ids is holds:
-                dispatcher.cache.on_load()
+            if holds and self._cache.ids is holds:
+                self._cache.on_load()
             raise
 
-    async def run(self) -> None:
-        """Keep the worker running until cancelled; called by ``open_engine``."""
-        await self._supervisor.run()
-
     def _check_input(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
-        self._supervisor.check()
+        self.supervisor.check()
         value = as_input(prompt)
         check_input(value, self.context_tokens)
         if lora is not None and lora not in self.adapters:
@@ -508,22 +460,274 @@ class Engine:
         """Queue a run; leaving early removes or aborts it, and gives an aborted one time to return."""
         command = replace(command, is_timed=self._settings.timed_callbacks)
         run = Run(command, timed=self._settings.timed_tokens)
-        self._dispatcher.submit(run)
+        self._make_way()
+        self._waiting.append(run)
+        self._start_next()
         try:
             yield run
         finally:
-            if not run.has_ended and self._dispatcher.withdraw(run):
+            if not run.has_ended and self._withdraw(run):
                 # The next run starts when this one has returned; waiting here means that it usually has.
                 with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
                     await run.wait_until_returned()
 
+    def _withdraw(self, run: Run) -> bool:
+        """Remove a run whose consumer has left, or abort it; return True if it is running."""
+        run.leave()
+        if run is self._deferred:
+            self._deferred = None
+            return False
+        if self._waiting.remove(run):
+            self._notify_idle()
+            return False
+        self._abort(run)
+        return True
 
-def existing_file(path: str | PathLike[str]) -> Path:
-    """Return the absolute path of a file; refuse one that does not exist."""
-    file = Path(path).expanduser().absolute()
-    if not file.is_file():
-        raise InputRefusedError(f"there is no file {file}; correct the path")
-    return file
+    def _ask(
+        self,
+        worker: WorkerProcess,
+        command: CallCommand,
+        *,
+        setting: str = "",
+        change: Callable[[], None] | None = None,
+    ) -> asyncio.Future[int | None]:
+        """Send a call, which the worker executes after the current run and before the next.
+
+        ``setting`` is that of ``Calls.ask``; ``change`` records the call's effect on the KV cache.
+        """
+        self._make_way()
+        if self._current is None and not self._calls:
+            # Before sending: the worker may print errors of the call before ``_ask`` returns.
+            self._log_mark = self._printed_total()
+        answer = self._calls.ask(worker.send, command, setting=setting)
+        if self._current is None:
+            self._expect_reply()
+        if change is not None:
+            self._cache_changes.append(change)
+            if self._current is None:
+                self._apply_cache_changes()
+        return answer
+
+    def _make_way(self) -> None:
+        """End the current run early if it gives way."""
+        if self._current is not None:
+            self._current.give_way()
+
+    def _notify_idle(self) -> None:
+        if self.is_idle:
+            self._settled.set()
+            self._settled = asyncio.Event()
+
+    def _apply_cache_changes(self) -> None:
+        changes, self._cache_changes = self._cache_changes, []
+        for change in changes:
+            change()
+
+    def _printed_total(self) -> int:
+        worker = self.supervisor.worker
+        return worker.log.total if worker else 0
+
+    # Runs
+
+    def _start_next(self) -> None:
+        """Send the next run to the worker, if it is idle."""
+        self._notify_idle()
+        worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
+        if worker is None or loaded is None or abi is None or self._is_dying or self._calls.is_restoring:
+            return
+        while self._current is None and (run := self._next_run()) is not None:
+            try:
+                self._calls.check()
+                command = self._cache.before(fit_command(run.command, abi, loaded.version))
+                frame = pack_run(command)
+            except GenerationError as error:
+                run.fail(error)
+                continue
+            except (TypeError, ValueError) as error:
+                run.fail(InputRefusedError(f"an option is of a wrong type: {error}; use plain numbers and texts"))
+                continue
+            if cause := self._replacement(command, worker):
+                self._deferred = run
+                self._kill(cause)
+                return
+            self._current, self._command = run, command
+            self._waiting.clear_expected()
+            run.start(
+                runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
+                is_cold=self._cache.is_cold or command.clears_before,
+                expected_prefill=self._cache.expected_prefill(command),
+                own_tokens=self._cache.own_tokens(run.tokens, run.options.owner),
+                abort=partial(self._abort, run),
+            )
+            self._cache.on_start()
+            self.supervisor.record.is_used = True
+            self._log_mark = self._printed_total()
+            limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self._calls else 0.0)
+            self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
+            worker.send(frame)
+
+    def _next_run(self) -> Run | None:
+        run, self._deferred = self._deferred, None
+        return run or self._waiting.next(self._cache.ids)
+
+    def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
+        """Return the reason to replace the worker before this run; empty to keep it.
+
+        Memory lost to pictures is recovered before a new picture, for which the cache is cleared anyway.
+        """
+        if isinstance(command.prompt, ImageInput) and command.clears_before:
+            now = worker.memory_bytes()
+            if len(self._before_pictures) < 2:
+                # The first run allocates buffers that stay.
+                self._before_pictures.append(now)
+            elif now - self._before_pictures[1] > _MOST_GROWTH_BYTES:
+                return "its memory had grown with pictures"
+        return ""
+
+    def _abort(self, run: Run) -> None:
+        """Abort the current run; kill the worker if the run does not return in time."""
+        worker = self.supervisor.worker
+        if worker is None:
+            return
+        worker.send(frames.pack_abort(run.number))
+        if self._abort_deadline is None:
+            limit_s = self._settings.decode_abort_timeout_s
+            if not run.has_tokens and not run.stop_detail:
+                limit_s += self._prefill_limit_s(run)
+            cause = f"{run.stop_detail or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
+            self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
+
+    def _kill(self, cause: str) -> None:
+        if self.supervisor.worker is not None:
+            self._is_dying = True
+            self._cause = cause
+            self.supervisor.worker.kill()
+
+    def _forget_current(self) -> Run | None:
+        run, self._current = self._current, None
+        self._is_decoding = False
+        self._watchdog.stop()
+        if self._abort_deadline is not None:
+            self._abort_deadline.cancel()
+            self._abort_deadline = None
+        return run
+
+    # Silence limits
+
+    def _prefill_limit_s(self, run: Run) -> float:
+        # The length of a text input is unknown; the context is its upper limit.
+        return self._pace.limit_s(token_count(run.command.prompt) or self._settings.context_tokens)
+
+    def _expect_reply(self) -> None:
+        if self._calls:
+            self._watchdog.start("an answer", self._settings.silence.call_s)
+        else:
+            self._watchdog.stop()
+
+    def _on_silence(self, silence: str) -> None:
+        run = self._current
+        if run is None:
+            self._kill(silence)
+        elif self._abort_deadline is None:
+            run.mark_silent(silence)
+            self._abort(run)
+
+    # Reports of the worker
+
+    def _on_frames(self, received: list[tuple[int, bytes]]) -> None:
+        """Process frames, in the socket's callback; no task runs between the socket and the consumer of a run."""
+        for kind, body in received:
+            if kind == frames.TOKEN:
+                number, token_id, entered_ns, text = frames.unpack_token(body)
+                if self._current is not None and self._current.number == number:
+                    self._current.add(token_id, entered_ns, text)
+            else:
+                self._on_report(kind, body)
+        run = self._current
+        if run is not None:
+            if self._is_decoding:
+                self._watchdog.feed()
+            elif run.has_tokens:
+                self._is_decoding = True
+                self._watchdog.start("the next token", self._settings.silence.decode_s)
+                self._check_arithmetic(run)
+            if run.stop_reason is not None and run.needs_abort:
+                self._abort(run)
+            run.hand_over()
+
+    def _check_arithmetic(self, run: Run) -> None:
+        """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""
+        worker = self.supervisor.worker
+        if worker is not None and (complaint_line := arithmetic_failure(worker.log.since(self._log_mark))):
+            run.invalidate(f"its tokens mean nothing ({complaint_line})")
+
+    def _on_report(self, kind: int, body: bytes) -> None:
+        if kind == frames.RUN_ENDED:
+            self._on_run_ended(frames.unpack_run_ended(body))
+        elif kind == frames.ROWS:
+            rows = frames.unpack_rows(body)
+            if self._current is not None and self._current.number == rows.run:
+                self._current.rows = rows
+        elif kind == frames.REPLY:
+            answer = frames.unpack(frames.CallReply, body)
+            if answer.failure and (explanation := self._explanation()):
+                answer = replace(answer, failure=f"{answer.failure} ({explanation})")
+            self._log_mark = self._printed_total()
+            self._calls.on_reply(answer)
+            if self._current is None:
+                self._expect_reply()
+                self._start_next()
+        else:
+            self.supervisor.on_load_report(kind, body)
+
+    def _on_run_ended(self, ended: frames.RunEnded) -> None:
+        run, command = self._forget_current(), self._command
+        if run is not None and command is not None:
+            self._check_arithmetic(run)
+            run.end(ended, self._explanation() if ended.failure else "")
+            self._cache.after(run, command)
+            self._apply_cache_changes()
+            if (perf := ended.report.perf) is not None:
+                self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
+            if not ended.failure:
+                self.supervisor.record.is_proven = True
+        self._expect_reply()
+        # After the consumer, which may expect another run.
+        asyncio.get_running_loop().call_soon(self._start_next)
+
+    def _explanation(self) -> str:
+        worker = self.supervisor.worker
+        complaint_line = complaint(worker.log.since(self._log_mark)) if worker else ""
+        return "; ".join(filter(None, (complaint_line, self.supervisor.suspicion())))
+
+    # Reports of the supervisor
+
+    def _on_service(self) -> None:
+        self._is_dying, self._cause = False, ""
+        self._before_pictures = []
+        self._cache.on_clear()
+        worker = self.supervisor.worker
+        if worker is not None:
+            self._calls.restore(worker.send)
+        self._expect_reply()
+        self._start_next()
+
+    def _on_loss(self, error: RkllmMcpError) -> None:
+        """Fail the current run and calls; fail waiting runs only if no other worker will start."""
+        if isinstance(error, WorkerDiedError):
+            error.cause = self._cause
+        self._cache_changes.clear()
+        self._waiting.clear_expected()
+        current = self._forget_current()
+        lost = [current] if current is not None else []
+        if not isinstance(error, WorkerDiedError):
+            lost.extend([self._deferred] if self._deferred is not None else [])
+            lost.extend(self._waiting.clear())
+            self._deferred = None
+        for run in lost:
+            run.fail(copy(error))
+        self._calls.fail(error)
+        self._notify_idle()
 
 
 @asynccontextmanager
@@ -533,7 +737,7 @@ async def open_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
     Leaving stops the worker, also when cancelled; running generations fail.
     """
     engine = Engine(settings)
-    supervisor = asyncio.create_task(engine.run())
+    supervisor = asyncio.create_task(engine.supervisor.run())
     try:
         yield engine
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from os import PathLike
 
 from rkllm_mcp.errors import InputRefusedError
-from rkllm_mcp.runtime.engine import LORA_SETTING, Engine, existing_file
-from rkllm_mcp.runtime.inputs import require_c_text
+from rkllm_mcp.runtime.engine import LORA_SETTING, Engine
+from rkllm_mcp.runtime.inputs import existing_file, require_c_text
 
 _TEMPLATE = "the chat template"
 

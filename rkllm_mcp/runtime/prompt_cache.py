@@ -581,7 +581,12 @@ class PrefixExchange:
             return caches
         if self._subject is None:
             engine = self._engine
-            identity = (self._model_file, find_library(engine.library), engine.version, engine.context_tokens)
+            identity = (
+                self._model_file,
+                find_library(engine.supervisor.library),
+                engine.version,
+                engine.context_tokens,
+            )
             self._subject = await to_thread.run_sync(subject_of, *identity)
         subject = replace(self._subject, tenant=owner)
         caches = PromptCaches(self._engine, self._files, subject, logger.info, owner, refuses_for_good=False)

@@ -2,7 +2,7 @@
 
     QUEUED → PREFILL → DECODE → STOPPING → DONE | FAILED
 
-The dispatcher feeds it with the worker's reports and aborts the runtime when ``needs_abort`` is set; the consumer takes
+The engine feeds it with the worker's reports and aborts the runtime when ``needs_abort`` is set; the consumer takes
 tokens with ``deliver``. A run counts tokens, applies limits and joins UTF-8 across tokens.
 """
 
@@ -198,7 +198,7 @@ class Run:
         """True while the runtime must be aborted, repeatedly because it may forget an abort."""
         return self.state is _STOPPING and self.stop_reason not in _RUNTIME_RETURNS
 
-    # Called by the dispatcher
+    # Called by the engine
 
     def start(
         self,

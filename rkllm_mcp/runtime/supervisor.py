@@ -2,7 +2,7 @@
 
 The supervisor starts the worker, loads the model and replaces a worker that died: immediately after a successful run or
 a minute with the model loaded, after growing pauses if it died of its first run, a few times if it died before any run,
-and not at all if the runtime or the model was refused. ``Dispatcher`` owns the runs; it is called when a worker is in
+and not at all if the runtime or the model was refused. ``Engine`` owns the runs; it is called when a worker is in
 service and when it is lost.
 """
 
@@ -115,8 +115,8 @@ class WorkerRecord:
 
     opened: frames.Opened | None = None  # report of the loaded library
     loaded_at_s: float | None = None  # clock of the event loop when the model was loaded
-    is_used: bool = False  # a run was sent to it; set by the dispatcher
-    is_proven: bool = False  # a run of it succeeded; set by the dispatcher
+    is_used: bool = False  # a run was sent to it; set by the engine
+    is_proven: bool = False  # a run of it succeeded; set by the engine
 
 
 class Supervisor:

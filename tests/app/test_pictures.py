@@ -327,7 +327,7 @@ async def test_a_runtime_that_loses_memory_with_pictures_is_replaced_between_two
         engine = chat.app.model_host.board.engine
         said = [await chat.ask("what is it?", *pictures) for pictures in [(RED_ABOVE_BLUE,), (BLUE_ABOVE_RED,)] * 3]
         still = await chat.ask("still?")
-        assert engine.restarts == 1
+        assert engine.supervisor.restarts == 1
     answers = ["It is red above, blue below.", "It is blue above, red below."] * 3
     assert [(answer.text.strip(), answer.end.reason) for answer in said] == [(text, "answered") for text in answers]
     assert (still.text.strip(), [answer.statuses for answer in said[1:]]) == ("Still red above, blue below.", [()] * 5)

@@ -108,7 +108,7 @@ async def test_every_answer_is_valid_and_every_run_leaves_the_engine_ready(tmp_p
         assert corrected > PLACES
         events, _ = await ask(model, "Hello?", ModelOptions())
         assert "".join(event.text for event in events if isinstance(event, Text)) == "Hello there."
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 async def test_calls_are_valid_wherever_a_token_was_wrong(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_calls_are_valid_wherever_a_token_was_wrong(tmp_path: Path) -> Non
                         assert first_violation(dict(event.arguments), ROOM) is None
         # All but those that the model ended inside a value, or named otherwise.
         assert made >= 0.8 * len(STUMBLES) * PLACES
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 async def test_a_client_that_leaves_while_a_late_abort_runs_leaves_the_engine_ready(tmp_path: Path) -> None:
@@ -139,4 +139,4 @@ async def test_a_client_that_leaves_while_a_late_abort_runs_leaves_the_engine_re
         assert "".join(event.text for event in events if isinstance(event, Text)) == "Hello there."
         with anyio.fail_after(60):
             await engine.idle()
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0

@@ -131,7 +131,7 @@ async def test_a_crash_in_every_phase_costs_at_most_the_answer_under_way(
             assert said.startswith(conversation.messages[-1].text or "nothing")
         following = await opened.ask(conversation, "And now")
         assert (lines_of(following), words_of(following)) == ([], "You said: And now.")
-        assert opened.engine.restarts == 1
+        assert opened.engine.supervisor.restarts == 1
     assert [message.role for message in conversation.messages] == ["user", "assistant"] * 2
 
 
@@ -144,7 +144,7 @@ async def test_a_crash_after_the_last_token_is_nobodys_loss(tmp_path: Path, vers
         events = await opened.ask(conversation, "Hi")
         assert (lines_of(events), words_of(events)) == ([], "You said: Hi.")
         assert words_of(await opened.ask(conversation, "And")) == "You said: And."
-        assert opened.engine.restarts == 1
+        assert opened.engine.supervisor.restarts == 1
 
 
 async def test_a_runtime_that_does_not_come_back_is_given_up_with_the_reason(tmp_path: Path) -> None:

@@ -76,9 +76,9 @@ async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emul
         assert (engine.is_ready, engine.version, engine.worker_pid) == (False, "", None)
         await engine.ready()
         assert (engine.is_ready, engine.version, engine.is_emulated) == (True, emulator.version, True)
-        assert (engine.context_tokens, engine.restarts) == (1024, 0)
+        assert (engine.context_tokens, engine.supervisor.restarts) == (1024, 0)
         assert engine.worker_pid is not None
-        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.log_lines[0]
+        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.supervisor.log_lines[0]
 
 
 async def test_a_cleared_cache_is_cold_for_the_next_generation_only(emulator: Emulator) -> None:
@@ -242,7 +242,7 @@ async def test_nothing_leaks_into_the_next_generation_wherever_the_last_one_was_
                 assert set(text_of(left)) == {"x"}
                 tokens, _ = await answer(engine, f"turn {number}")
                 assert text_of(tokens) == f"turn {number}<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 async def test_a_generation_never_iterated_costs_nothing(newest: Emulator) -> None:
@@ -306,7 +306,7 @@ async def test_a_model_that_cannot_be_loaded_is_an_error_of_ready_and_of_every_g
                 await engine.ready()
             with anyio.fail_after(60), pytest.raises(ModelLoadError):
                 await answer(engine, "hello")
-        assert (engine.restarts, engine.is_ready, engine.worker_pid) == (0, False, None)
+        assert (engine.supervisor.restarts, engine.is_ready, engine.worker_pid) == (0, False, None)
 
 
 async def test_the_runtimes_own_words_are_in_the_error_of_a_load(newest: Emulator) -> None:

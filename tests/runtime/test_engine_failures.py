@@ -81,7 +81,7 @@ async def test_a_crash_is_an_error_that_names_the_signal_and_the_next_generation
         said, error = await failing(engine, "bad", WorkerDiedError)
         text, stats = await answer(engine, "good")
         assert engine.worker_pid not in (None, before)
-        assert engine.restarts == 1
+        assert engine.supervisor.restarts == 1
     assert isinstance(error, WorkerDiedError)
     assert (said, error.signal_name, error.doing) == ("abc", name, "answering")
     assert f"was killed by {name} while answering" in str(error)
@@ -114,7 +114,7 @@ async def test_a_worker_killed_while_nothing_runs_is_replaced_without_an_error(n
                 text, stats = await answer(engine, "two")
             except WorkerDiedError:
                 text, stats = await answer(engine, "two")
-        assert (text, stats.cold, engine.restarts) == ("two<|im_end|>", True, 1)
+        assert (text, stats.cold, engine.supervisor.restarts) == ("two<|im_end|>", True, 1)
 
 
 async def test_generations_that_wait_when_the_worker_dies_are_made_by_the_next_worker(newest: Emulator) -> None:
@@ -135,7 +135,7 @@ async def test_an_error_of_the_runtime_ends_one_answer_only(emulator: Emulator) 
     async with open_engine(emulator.settings(BAD.format("error after 2"))) as engine:
         said, error = await failing(engine, "bad", RunRejectedError)
         text, _ = await answer(engine, "good")
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     assert (said, text) == ("ab", "good<|im_end|>")
     assert "the runtime failed this answer: rkllm_run returned -1" in str(error)
 
@@ -150,7 +150,7 @@ async def test_a_runtime_that_hangs_and_ignores_the_abort_is_killed_and_replaced
                 await anext(run)
                 await anext(run)
         text, stats = await answer(engine, "good")
-        assert (text, stats.cold, engine.restarts) == ("good<|im_end|>", True, 1)
+        assert (text, stats.cold, engine.supervisor.restarts) == ("good<|im_end|>", True, 1)
 
 
 @pytest.mark.parametrize("after", ["finish", "error", "nothing"])
@@ -164,13 +164,13 @@ async def test_after_an_abort_the_next_generation_works_with_any_report_of_the_r
                 async with aclosing(engine.generate(prompt_of("x" * 200), STOP)) as run:
                     await anext(run)
             assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 async def test_noise_of_other_layers_on_both_outputs_is_logged_and_harms_nothing(newest: Emulator) -> None:
     async with open_engine(newest.settings(BAD.format("null-text at 1"), "speed flat\nfault log-noise")) as engine:
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-        assert len(engine.log_lines) > 5
+        assert len(engine.supervisor.log_lines) > 5
 
 
 async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_signal(newest: Emulator) -> None:
@@ -178,7 +178,7 @@ async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_s
     async with open_engine(settings) as engine:
         with anyio.fail_after(60), pytest.raises(ModelLoadError, match="was killed by SIGILL while loading the model"):
             await engine.ready()
-        assert engine.restarts == 2
+        assert engine.supervisor.restarts == 2
         await failing(engine, "good", ModelLoadError)
 
 
@@ -192,9 +192,9 @@ async def test_a_worker_that_dies_again_and_again_before_it_is_asked_anything_is
                 with pytest.raises(WorkerDiedError):
                     await engine.kv_cache_size()
             await engine.ready()
-        assert engine.restarts == 2
-        await engine.given_up()
-        assert "SIGKILL again and again before it was asked" in str(engine.failure)
+        assert engine.supervisor.restarts == 2
+        await engine.supervisor.given_up.wait()
+        assert "SIGKILL again and again before it was asked" in str(engine.supervisor.failure)
 
 
 @standing_clock
@@ -205,10 +205,10 @@ async def test_a_worker_that_was_healthy_for_a_minute_before_it_died_is_started_
         for healthy_s in (61.0, 0.0, 0.0, 61.0, 59.0, 0.0):
             await kill_worker(engine, after_s=healthy_s)
         await engine.ready()
-        assert (engine.restarts, engine.failure) == (6, None)
+        assert (engine.supervisor.restarts, engine.supervisor.failure) == (6, None)
         await kill_worker(engine, after_s=59.0)
-        await engine.given_up()
-        assert isinstance(engine.failure, ModelLoadError)
+        await engine.supervisor.given_up.wait()
+        assert isinstance(engine.supervisor.failure, ModelLoadError)
 
 
 async def kill_worker(engine: Engine, *, after_s: float) -> None:
@@ -237,7 +237,7 @@ async def test_a_model_that_takes_minutes_to_load_again_is_waited_for(newest: Em
         while (loading := engine.worker_pid) is None:
             await turn(0.0)
         await turn(200.0)
-        assert (engine.restarts, engine.is_ready, engine.failure) == (1, False, None)
+        assert (engine.supervisor.restarts, engine.is_ready, engine.supervisor.failure) == (1, False, None)
         newest.model("rule")
         os.kill(loading, signal.SIGKILL)
 
@@ -245,10 +245,10 @@ async def test_a_model_that_takes_minutes_to_load_again_is_waited_for(newest: Em
 async def test_closing_an_engine_is_not_giving_it_up(newest: Emulator) -> None:
     async with anyio.create_task_group() as tasks:
         async with open_engine(newest.settings("rule")) as engine:
-            tasks.start_soon(engine.given_up)
+            tasks.start_soon(engine.supervisor.given_up.wait)
             await engine.ready()
         await anyio.wait_all_tasks_blocked()
-        assert str(engine.failure).startswith("the runtime failed this answer: the engine was closed")
+        assert str(engine.supervisor.failure).startswith("the runtime failed this answer: the engine was closed")
         tasks.cancel_scope.cancel()
 
 
@@ -390,7 +390,7 @@ async def test_questions_that_kill_every_worker_slow_the_restarts_and_never_end_
             assert isinstance(error, WorkerDiedError)
             assert error.tokens_delivered == 1
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-        assert engine.restarts == 5
+        assert engine.supervisor.restarts == 5
 
 
 async def test_a_failure_before_the_first_token_says_that_nothing_was_delivered(emulator: Emulator) -> None:
@@ -429,14 +429,14 @@ async def test_an_unloaded_model_refuses_at_once_and_answers_again_when_it_is_lo
                 await engine.unload()
                 async for _ in run:
                     pass
-        assert (engine.worker_pid, engine.is_unloaded, engine.failure) == (None, True, None)
+        assert (engine.worker_pid, engine.supervisor.is_unloaded, engine.supervisor.failure) == (None, True, None)
         assert before not in children()
         await failing(engine, "good", RunRejectedError)
         with pytest.raises(RunRejectedError):
             await engine.ready()
-        engine.load()
+        engine.supervisor.load()
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-        assert (engine.is_unloaded, engine.restarts) == (False, 0)
+        assert (engine.supervisor.is_unloaded, engine.supervisor.restarts) == (False, 0)
 
 
 async def test_what_an_unloading_worker_still_replies_disturbs_nothing(newest: Emulator) -> None:
@@ -470,7 +470,7 @@ async def test_warnings_of_the_runtime_while_it_loads_are_reported(emulator: Emu
     async with open_engine(emulator.settings("rule", "speed flat\nfault driver-version 0.9.2")) as engine:
         with anyio.fail_after(60):
             await engine.ready()
-        assert engine.warnings == ("Your rknpu driver version is too low, please upgrade to 0.9.7",)
+        assert engine.supervisor.warnings == ("Your rknpu driver version is too low, please upgrade to 0.9.7",)
 
 
 @pytest.mark.parametrize(

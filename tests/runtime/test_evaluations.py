@@ -130,7 +130,7 @@ async def test_an_evaluation_that_is_left_is_aborted_and_the_next_one_is_whole(n
             with anyio.move_on_after(0.01):
                 await hidden(engine, "x" * 80)
             assert len(await hidden(engine, "y")) == 8
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 async def test_a_large_result_crosses_the_processes_whole(newest: Emulator) -> None:

@@ -107,7 +107,7 @@ async def test_an_engine_that_holds_runs_back_can_be_closed_and_can_lose_its_wor
                 tasks.start_soon(ask, engine, "b" * 300, done)
                 await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
-            assert (done, engine.restarts) == ([], 0)
+            assert (done, engine.supervisor.restarts) == ([], 0)
 
 
 @pytest.mark.parametrize("is_the_announced", [True, False])

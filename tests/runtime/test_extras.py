@@ -15,7 +15,7 @@ import pytest
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, ImageInput, Input, RunStats, TokenInput
 from rkllm_mcp.runtime import extras, frames
-from rkllm_mcp.runtime.dispatcher import Calls, Dispatcher
+from rkllm_mcp.runtime.calls import Calls
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.frames import CallCommand, CallReply
 from rkllm_mcp.runtime.worker_process import LogLines, WorkerProcess
@@ -79,7 +79,7 @@ async def test_a_run_selects_its_adapter_and_a_new_worker_has_it_too(emulator: E
             assert (await answer(engine, text("x"), lora="legal"))[0] == "Objection!"
             assert (await answer(engine, text("x")))[0] == "x"
             await crash(engine)
-        assert engine.restarts == 2
+        assert engine.supervisor.restarts == 2
 
 
 async def test_a_cache_made_with_one_adapter_is_not_used_with_another(newest: Emulator) -> None:
@@ -185,11 +185,14 @@ async def test_a_complaint_of_a_very_quick_worker_is_noticed(newest: Emulator) -
         async def gone(self) -> int:
             raise AssertionError
 
-    dispatcher = Dispatcher(newest.settings(RULES))
-    dispatcher.supervisor.worker = worker = Quick()
-    asked = [dispatcher.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
+    engine = Engine(newest.settings(RULES))
+    engine.supervisor.worker = worker = Quick()
+    asked = [
+        engine._ask(worker, CallCommand("load_prompt_cache"))  # pyright: ignore[reportPrivateUsage]
+        for _ in range(2)
+    ]
     refusal = frames.pack(CallReply(failure="it returned -1"))
-    dispatcher._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
+    engine._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
         await asked[0]
     with pytest.raises(RunRejectedError, match="it returned -1"):
@@ -209,7 +212,7 @@ async def test_a_prompt_cache_that_was_not_written_is_an_error(newest: Emulator)
 async def test_the_log_at_level_2_has_the_prompt_text_in_quotes(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD, log_level=2)) as engine:
         await answer(engine, replace(PICTURE, text='<image>say "one"'))
-    lines = [line for line in engine.log_lines if "prompt text" in line]
+    lines = [line for line in engine.supervisor.log_lines if "prompt text" in line]
     system = "<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n"
     user = '<|im_start|>user\\n<image>say "one"<|im_end|>\\n<|im_start|>assistant\\n'
     assert lines == [f'I rkllm: prompt text: "{system}{user}"']

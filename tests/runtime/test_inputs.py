@@ -115,7 +115,7 @@ async def test_a_value_of_a_wrong_type_is_an_error_of_its_run_only(newest: Emula
         with pytest.raises(InputRefusedError, match="an option is of a wrong type"):
             await said(engine, TokenInput(prompt_of("x")), sampling=Sampling(temperature=wrong))
         assert await said(engine, TokenInput(prompt_of("x")), max_new_tokens=2**40) == "x<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ async def test_the_check_comes_before_the_runtime_sees_the_model_and_can_be_swit
         async with open_engine(EngineSettings(huge, newest.library, check_memory=check)) as engine:
             with anyio.fail_after(60), pytest.raises(kind, match=said):
                 await engine.ready()
-            assert engine.restarts == 0
+            assert engine.supervisor.restarts == 0
 
 
 @pytest.mark.parametrize(

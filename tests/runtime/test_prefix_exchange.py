@@ -151,4 +151,4 @@ async def test_a_run_that_saves_and_fails_is_the_last_one(newest: Emulator, faul
     async with board(newest, rules=rules) as opened:
         costs = [await opened.prefilled(prefix) for prefix in (FIRST, (), FIRST, ())]
     assert costs[2] >= len(FIRST)
-    assert opened.engine.restarts == ("crash" in fault)
+    assert opened.engine.supervisor.restarts == ("crash" in fault)

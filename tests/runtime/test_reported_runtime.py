@@ -44,7 +44,7 @@ async def test_an_aborted_run_writes_its_file_and_loading_it_kills_that_process_
     async with open_engine(newest.settings(RULES, f"{slow} file")) as engine:
         await saved_by_an_aborted_run(engine, path)
         await engine.load_prompt_cache(path)
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     path.unlink()
     async with open_engine(newest.settings(RULES, f"{slow} trap")) as engine:
         await saved_by_an_aborted_run(engine, path)
@@ -65,7 +65,7 @@ async def test_what_a_question_left_of_a_run_that_saves_is_never_kept(newest: Em
     async with start(newest, slow) as second:
         await second.warm_up()
         await second.ask()
-        assert second.engine.restarts == 0
+        assert second.engine.supervisor.restarts == 0
     # What was kept was written by a run that ended.
     assert len(kept) in {0, 1}
 
@@ -100,7 +100,7 @@ async def test_the_file_of_a_run_that_a_question_aborts_is_discarded_and_the_nex
         await opened.engine.clear_cache()
         assert await opened.caches.load([*HEAD, *prompt_of("Hi")])
         await opened.ask()
-        assert opened.engine.restarts == 0
+        assert opened.engine.supervisor.restarts == 0
 
 
 @pytest.mark.parametrize("fault", ["over-long return", "over-long callback", "over-long crash"])
@@ -115,7 +115,7 @@ async def test_a_prompt_that_is_too_long_is_refused_before_a_runtime_that_refuse
         with pytest.raises(PromptTooLongError):
             await said_of(engine, prompt_of(f"{longest}x"))
         assert await said_of(engine, prompt_of("next")) == "next<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     runs = [call["run"] for call in emulator.calls() if call["call"] == "rkllm_run"]
     assert [len(run["prompt"]) for run in runs] == [63, len(prompt_of("next"))]
 
@@ -138,7 +138,7 @@ async def test_answers_and_their_cancellation_need_no_asynchronous_run(
             async with aclosing(engine.generate(prompt_of("left"), GenerationOptions())) as run:
                 await anext(run)
         assert await said_of(engine, prompt_of("next")) == f"{'word ' * 40}".strip() + "<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     called = [call["call"] for call in emulator.calls()]
     assert (called.count("rkllm_run"), called.count("rkllm_run_async")) == (2, 0)
 
@@ -168,7 +168,7 @@ async def test_a_question_that_is_left_while_its_prompt_is_read_harms_no_later_o
         with anyio.move_on_after(0.3):
             await said_of(engine, prompt_of(long))
         assert await said_of(engine, prompt_of("next")) == "next<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     left, _ = (call["run"] for call in newest.calls() if call["call"] == "rkllm_run")
     assert (left["end"], left["kv_cache_size"] < len(prompt_of(long))) == ("aborted", is_cut)
 
@@ -242,7 +242,7 @@ async def test_the_product_asks_for_logits_without_history(newest: Emulator) -> 
     async with open_engine(newest.settings(RULES, head)) as engine:
         with anyio.fail_after(60):
             assert [len(await engine.logits(prompt_of("one"))) > 100 for _ in range(2)] == [True, True]
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 @pytest.mark.parametrize(("layout", "is_proven"), [("own", False), ("reported", True)])

@@ -84,7 +84,7 @@ async def test_a_run_that_falls_silent_is_aborted_and_the_next_one_works(
     async with open_engine(newest.settings(RULES.format(fault), silence=SILENCE)) as engine:
         *before, error = await items_of_silent(engine, newest, len(said), 30.0)
         assert await answer(engine, "good") == "good<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
     assert isinstance(error, RunRejectedError)
     assert before == [Token(ord(letter), letter) for letter in said]
     assert error.tokens_delivered == len(said)
@@ -99,7 +99,7 @@ async def test_a_run_that_does_not_hear_the_abort_is_killed_with_its_worker(
     async with open_engine(settings) as engine:
         *before, error = await items_of_silent(engine, newest, len(said), 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
-        assert engine.restarts == 1
+        assert engine.supervisor.restarts == 1
     assert isinstance(error, WorkerDiedError)
     assert before == [Token(ord(letter), letter) for letter in said]
     assert (error.signal_name, error.tokens_delivered) == ("SIGKILL", len(said))
@@ -115,7 +115,7 @@ async def test_an_answer_that_is_complete_is_delivered_though_the_runtime_hangs_
     async with open_engine(settings) as engine:
         items = await items_of_silent(engine, newest, 3, 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
-        assert engine.restarts == 1
+        assert engine.supervisor.restarts == 1
     assert [item.id for item in items if isinstance(item, Token)] == [*b"ab", IM_END]
     assert isinstance(items[-1], RunStats)
 
@@ -133,7 +133,7 @@ async def test_an_abort_that_the_runtime_forgets_is_repeated_or_ends_its_process
         if forgets == "always":
             await turn(15)
         assert await answer(engine, "good") == "good<|im_end|>"
-        assert engine.restarts == restarts
+        assert engine.supervisor.restarts == restarts
 
 
 async def test_a_pause_shorter_than_the_limit_is_not_silence(newest: Emulator) -> None:
@@ -145,7 +145,7 @@ async def test_a_pause_shorter_than_the_limit_is_not_silence(newest: Emulator) -
                 said.append(item.text)
                 await turn(29.0 if len(said) == 2 else 0.0)
         assert "".join(said) == "abcdefgh<|im_end|>"
-        assert engine.restarts == 0
+        assert engine.supervisor.restarts == 0
 
 
 def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_measurements() -> None:

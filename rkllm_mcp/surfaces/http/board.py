@@ -147,7 +147,7 @@ class Moment(Collector):
         yield about
         if model_host.npu is not None:
             restarts = CounterMetricFamily("rkllm_mcp_worker_restarts", "How often the runtime was started again.")
-            restarts.add_metric([], model_host.npu.engine.restarts)
+            restarts.add_metric([], model_host.npu.engine.supervisor.restarts)
             yield restarts
 
 
@@ -268,7 +268,7 @@ async def board(request: Request) -> dict[str, Any]:
         runtime=engine.version or "" if engine else "",
         emulated=model_host.is_emulated,
         context_tokens=model_host.listing.context_tokens,
-        worker_restarts=engine.restarts if engine else 0,
+        worker_restarts=engine.supervisor.restarts if engine else 0,
         queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
         stopping=engine is not None and engine.is_stopping,
         uptime_s=round(service.uptime_s, 1),

@@ -56,13 +56,13 @@ def embedding_in(folder: Path) -> str:
 async def kill_until_given_up(engine: Engine) -> None:
     """Kill each worker as soon as it has loaded the model."""
     await engine.ready()
-    while engine.failure is None:
+    while engine.supervisor.failure is None:
         pid = engine.worker_pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        while engine.failure is None and (engine.worker_pid in {None, pid} or not engine.is_ready):
+        while engine.supervisor.failure is None and (engine.worker_pid in {None, pid} or not engine.is_ready):
             await anyio.lowlevel.checkpoint()
-    await engine.given_up()
+    await engine.supervisor.given_up.wait()
 
 
 @pytest.mark.anyio
