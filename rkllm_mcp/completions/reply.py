@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rkllm_mcp.events import End, Event, Text, Thinking, ToolCallDetected, ToolFinished, Usage, event_to_dict, to_json
 from rkllm_mcp.messages import Conversation
@@ -179,79 +179,6 @@ class ReplyShape:
     def whole(self) -> Json:
         """Return the answer as one object."""
         raise NotImplementedError
-
-
-class RecordStream(Protocol):
-    """The stream to which the records of an answer are sent."""
-
-    def feed(self, content: bytes, /) -> None:
-        """Send records; never waits."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait until the reader has taken the records."""
-        ...
-
-
-class ReplyWriter:
-    """The sink of one answer; the first records are sent with the first part, and not before.
-
-    Without a ``stream`` the answer is collected for ``ReplyShape.whole``.
-    """
-
-    def __init__(self, reply: Reply, shape: ReplyShape) -> None:
-        self.reply = reply
-        self.shape = shape
-        self.stream: RecordStream | None = None
-        self._open: Part | None = None
-        self._has_begun = False
-
-    def feed(self, batch: Sequence[Event]) -> None:
-        """Add events to the reply, and send their records."""
-        records = self.records(batch)
-        if self.stream is not None and records:
-            self.stream.feed(_encode(records))
-
-    async def drain(self) -> None:
-        """Wait until the reader has taken the records."""
-        if self.stream is not None:
-            await self.stream.drain()
-
-    def records(self, batch: Sequence[Event]) -> str:
-        """Add events to the reply, and return their records."""
-        records: list[str] = []
-        for event in batch:
-            part = self.reply.add(event)
-            if part is None:
-                if other := self.shape.other(event):
-                    records += [self._begin(), other]
-                continue
-            if part is not self._open:
-                records += [self._begin(), self._close(), self.shape.opening(part)]
-                self._open = part
-            records.append(self.shape.piece(part))
-        return "".join(records)
-
-    def finish(self) -> bytes:
-        """Return the last records."""
-        return _encode(self._begin(), self._close(), self.shape.finish())
-
-    def failure(self, body: Json) -> bytes:
-        """Return the last records of an answer that failed."""
-        return _encode(self._begin(), self.shape.failure(body))
-
-    def _begin(self) -> str:
-        has_begun, self._has_begun = self._has_begun, True
-        return "" if has_begun else self.shape.begin()
-
-    def _close(self) -> str:
-        part, self._open = self._open, None
-        return "" if part is None else self.shape.closing(part)
-
-
-def _encode(*records: str) -> bytes:
-    # A model may write half of a surrogate pair, which UTF-8 cannot represent.
-    return "".join(records).encode("utf-8", "replace")
 
 
 def record(value: Json) -> str:

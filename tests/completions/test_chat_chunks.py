@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from rkllm_mcp.completions.chat_completions import ChatShape
-from rkllm_mcp.completions.reply import Reply, ReplyWriter
+from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.events import Event, Text, Thinking
+from rkllm_mcp.surfaces.http.streaming import ReplyWriter
 
 
 def chunks(events: Sequence[Event], *, with_usage: bool = False) -> list[str]:

@@ -43,7 +43,7 @@ from rkllm_mcp.completions.chat_completions import (
     joined_completions,
 )
 from rkllm_mcp.completions.completion import complete
-from rkllm_mcp.completions.reply import Reply, ReplyShape, ReplyWriter, new_id
+from rkllm_mcp.completions.reply import Reply, ReplyShape, new_id
 from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.responses import (
     InputItems,
@@ -77,7 +77,14 @@ from rkllm_mcp.surfaces.http.state import (
     service_of,
     tenant_of,
 )
-from rkllm_mcp.surfaces.http.streaming import HEARTBEAT, EventStream, meter_answer, queue_place, while_connected
+from rkllm_mcp.surfaces.http.streaming import (
+    HEARTBEAT,
+    EventStream,
+    ReplyWriter,
+    meter_answer,
+    queue_place,
+    while_connected,
+)
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App

@@ -1,6 +1,6 @@
 """Streamed HTTP answers (server-sent events, JSON lines), answers in one piece, and their admission to the queue.
 
-    events ─▶ records of a batch ─▶ EventStream.feed ─▶ the connection        ": heartbeat" while nothing is sent
+    events ─▶ ReplyWriter ─▶ records of a batch ─▶ EventStream.feed ─▶ the connection    ": heartbeat" in silence
 
 The headers are sent with the first record or the first heartbeat, so an early failure has its own status; a later
 failure is the last record. A client that disconnects cancels the answer.
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from rkllm_base.listener import WRITE_BODY
 from rkllm_mcp.catalogue import status_line
+from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Text, Thinking, Usage, event_to_json, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
@@ -62,13 +63,17 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 def records(values: Iterable[str]) -> bytes:
     """Encode JSON values, one line each, as records of an event stream."""
-    return "".join([f"data: {value}\n\n" for value in values]).encode("utf-8", "replace")
+    return _encode([f"data: {value}\n\n" for value in values])
 
 
 def lines(values: Iterable[str]) -> bytes:
     """Encode JSON values as lines."""
+    return _encode([f"{value}\n" for value in values])
+
+
+def _encode(texts: Iterable[str]) -> bytes:
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
-    return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
+    return "".join(texts).encode("utf-8", "replace")
 
 
 def _cannot_write(content: bytes) -> bool:
@@ -307,6 +312,62 @@ class EventList:
 
     async def drain(self) -> None:
         """Return at once."""
+
+
+class ReplyWriter:
+    """The sink of one answer; the first records are sent with the first part, and not before.
+
+    Without a ``stream`` the answer is collected for ``ReplyShape.whole``.
+    """
+
+    def __init__(self, reply: Reply, shape: ReplyShape) -> None:
+        self.reply = reply
+        self.shape = shape
+        self.stream: EventStream | None = None
+        self._open: Part | None = None
+        self._has_begun = False
+
+    def feed(self, batch: Sequence[Event]) -> None:
+        """Add events to the reply, and send their records."""
+        records = self.records(batch)
+        if self.stream is not None and records:
+            self.stream.feed(_encode((records,)))
+
+    async def drain(self) -> None:
+        """Wait until the reader has taken the records."""
+        if self.stream is not None:
+            await self.stream.drain()
+
+    def records(self, batch: Sequence[Event]) -> str:
+        """Add events to the reply, and return their records."""
+        records: list[str] = []
+        for event in batch:
+            part = self.reply.add(event)
+            if part is None:
+                if other := self.shape.other(event):
+                    records += [self._begin(), other]
+                continue
+            if part is not self._open:
+                records += [self._begin(), self._close(), self.shape.opening(part)]
+                self._open = part
+            records.append(self.shape.piece(part))
+        return "".join(records)
+
+    def finish(self) -> bytes:
+        """Return the last records."""
+        return _encode((self._begin(), self._close(), self.shape.finish()))
+
+    def failure(self, body: Json) -> bytes:
+        """Return the last records of an answer that failed."""
+        return _encode((self._begin(), self.shape.failure(body)))
+
+    def _begin(self) -> str:
+        has_begun, self._has_begun = self._has_begun, True
+        return "" if has_begun else self.shape.begin()
+
+    def _close(self) -> str:
+        part, self._open = self._open, None
+        return "" if part is None else self.shape.closing(part)
 
 
 class QueuePlace:
