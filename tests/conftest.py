@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import ssl
@@ -123,6 +124,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (left_out if is_left_out else selected).append(item)
     items[:] = selected
     config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish() -> None:
+    # The modules and thousands of items stay until the end; each full collection would look through them.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
