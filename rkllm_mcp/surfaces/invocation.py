@@ -36,36 +36,36 @@ def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
     """Return the tokens of ``--token`` options by name, or raise a UsageError; ``ask`` prompts for one without echo."""
-    return dict(_token(word, env, ask or _ask_for_token) for word in words)
+    tokens: dict[str, str] = {}
+    for word in words:
+        name, equals, file = word.partition("=")
+        if not name:
+            raise UsageError("--token needs the name of a token; write --token NAME")
+        variable = variable_of(name)
+        if not equals:
+            value = env.get(variable) or (ask or _ask_for_token)(name)
+        elif file.startswith("@"):
+            path = Path(file[1:]).expanduser()
+            try:
+                value = path.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is no text"
+                problem = f"the token '{name}' cannot be read from {path} ({reason})"
+                raise UsageError(f"{problem}; correct the path") from None
+        else:
+            raise UsageError(
+                f"others on this machine could read the token '{name}' on the command line; "
+                f"set {variable} and write --token {name}, or put it into a file and write --token {name}=@FILE"
+            )
+        if not value.strip():
+            raise UsageError(f"the token '{name}' is empty; give it in {variable} or with --token {name}=@FILE")
+        tokens[name] = value.strip()
+    return tokens
 
 
 def variable_of(name: str) -> str:
     """Return the environment variable of a token: capitals, with ``_`` for other characters."""
     return PREFIX + _UNUSUAL.sub("_", name).strip("_").upper()
-
-
-def _token(word: str, env: Mapping[str, str], ask: Callable[[str], str]) -> tuple[str, str]:
-    name, equals, path = word.partition("=")
-    if not name:
-        raise UsageError("--token needs the name of a token; write --token NAME")
-    if equals and not path.startswith("@"):
-        raise UsageError(
-            f"others on this machine could read the token '{name}' on the command line; "
-            f"set {variable_of(name)} and write --token {name}, or put it into a file and write --token {name}=@FILE"
-        )
-    value = _file(name, path[1:]) if equals else env.get(variable_of(name)) or ask(name)
-    if not value.strip():
-        raise UsageError(f"the token '{name}' is empty; give it in {variable_of(name)} or with --token {name}=@FILE")
-    return name, value.strip()
-
-
-def _file(name: str, path_text: str) -> str:
-    path = Path(path_text).expanduser()
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise UsageError(f"the token '{name}' cannot be read from {path} ({reason}); correct the path") from None
 
 
 def _ask_for_token(name: str) -> str:
@@ -253,8 +253,8 @@ def emulation_note(model: str, language: Language = "en", *, has_weights: bool =
     return translate("npu.on_the_cpu" if has_weights else "npu.emulated", language, model=model)
 
 
-def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:
-    """Run a command in an event loop; return its exit code, or 128 + the signal that ended it.
+def run_async(work: Callable[[], Awaitable[int | None]], on_interrupt: Callable[[], bool] | None = None) -> int:
+    """Run a command in an event loop; return its exit code, 0 for None, or 128 + the signal that ended it.
 
     ``on_interrupt`` is called on SIGINT; if it returns True, ``work`` continues, otherwise it is cancelled.
     """
@@ -263,7 +263,7 @@ def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], boo
     return anyio.run(_supervise, work, on_interrupt)
 
 
-async def _supervise(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None) -> int:
+async def _supervise(work: Callable[[], Awaitable[int | None]], on_interrupt: Callable[[], bool] | None) -> int:
     import anyio
 
     from rkllm_mcp.tasks import open_task_group
@@ -284,7 +284,7 @@ async def _supervise(work: Callable[[], Awaitable[int]], on_interrupt: Callable[
 
     async with open_task_group(cancel_at_end=True) as tasks:
         await tasks.start(watch, tasks.cancel_scope)
-        outcome = await work()
+        outcome = await work() or EXIT_DONE
     return outcome
 
 

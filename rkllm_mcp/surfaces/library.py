@@ -118,14 +118,6 @@ def _answer_options(options: AskOptions, approvals: Literal["ask", "grant", "ref
     return AnswerOptions(model, is_on, allowed, approvals, is_single=True)
 
 
-async def _is_allowed(approve: ApproveCallAsync, call: Approval) -> bool:
-    if inspect.iscoroutinefunction(approve):
-        return bool(await approve(call))
-    # It may wait for a person; a thread that is still waiting when the answer is stopped is left alone.
-    decision = await anyio.to_thread.run_sync(approve, call, abandon_on_cancel=True)
-    return bool(await decision if inspect.isawaitable(decision) else decision)
-
-
 def _check(end: End) -> None:
     """Raise the error of an answer that failed, was cancelled or broken off."""
     if end.reason in ("failed", "cancelled", "interrupted"):
@@ -165,7 +157,13 @@ class AsyncChat:
             async for event in events:
                 yield event
                 if isinstance(event, Approval) and callable(approve):
-                    app.pending.decide(event.id, "once" if await _is_allowed(approve, event) else "deny")
+                    if inspect.iscoroutinefunction(approve):
+                        allowed = await approve(event)
+                    else:
+                        # It may wait for a person; a thread that still waits when the answer is stopped is left alone.
+                        allowed = await anyio.to_thread.run_sync(approve, event, abandon_on_cancel=True)
+                        allowed = await allowed if inspect.isawaitable(allowed) else allowed
+                    app.pending.decide(event.id, "once" if allowed else "deny")
                 elif isinstance(event, Elicitation):
                     app.pending.fill(event.id, ElicitationAnswer("decline"))
 
@@ -227,7 +225,15 @@ class AsyncAssistant:
         """
         if self._app is not None:
             raise UsageError("the assistant is open already")
-        self._app = await self._opened.enter_async_context(open_app(self._with_tools(), status=self._on_status))
+        config = self._config
+        if self._tools:
+            used_names = {server.name for server in config.servers}
+            names = ("python", "python_functions", "functions_of_this_program")
+            name = next(candidate for candidate in names if candidate not in used_names)
+            # The program that adds a function wants it called, so no approval is needed.
+            own_server = BuiltinServer(name=name, tools=tuple(self._tools), approve="never")
+            config = config.model_copy(update={"servers": (own_server, *config.servers)})
+        self._app = await self._opened.enter_async_context(open_app(config, status=self._on_status))
         self._process = os.getpid()
         return self
 
@@ -261,20 +267,6 @@ class AsyncAssistant:
     def events(self, question: str, **options: Unpack[AskOptions]) -> AsyncGenerator[Event]:
         """Yield the events of an answer to a question on its own; see ``Assistant.events``."""
         return self.chat().events(question, **options)
-
-    def _with_tools(self) -> Config:
-        if not self._tools:
-            return self._config
-        servers = self._config.servers
-        used_names = {server.name for server in servers}
-        name = next(
-            candidate
-            for candidate in ("python", "python_functions", "functions_of_this_program")
-            if candidate not in used_names
-        )
-        # The program that adds a function wants it called, so no approval is needed.
-        own_server = BuiltinServer(name=name, tools=tuple(self._tools), approve="never")
-        return self._config.model_copy(update={"servers": (own_server, *servers)})
 
 
 class Chat:

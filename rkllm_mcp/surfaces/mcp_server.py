@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from rkllm_mcp.app.board_services import BoardServices
-    from rkllm_mcp.config.sections import ServiceSection
     from rkllm_mcp.surfaces.invocation import Session
 
 Prompt = Annotated[str, Field(description="What to answer")]
@@ -85,7 +84,13 @@ class BoardServer(MCPServer[None]):
             if isinstance(cause, RkllmMcpError):
                 raise ToolError(str(cause)) from None
             if isinstance(cause, ValidationError):
-                raise ToolError(_what_is_wrong(name, cause)) from None
+                details = cause.errors()
+                missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
+                if missing:
+                    problem = f"{name} was called without {' and '.join(missing)}"
+                    raise ToolError(f"{problem}; give {'it' if len(missing) == 1 else 'them'}") from None
+                where, found = ".".join(map(str, details[0]["loc"])), describe(details[0]["input"])
+                raise ToolError(f"'{where}' of {name}: found {found}; {allowed_for(details[0])}") from None
             raise
 
     async def run_stdio_async(self) -> None:
@@ -107,11 +112,9 @@ class _Tools:
         self, prompt: Prompt, ctx: Context, system: System = "", max_tokens: MaxTokens = None
     ) -> CallToolResult:
         """Answer a prompt with the language model on the board's NPU."""
-
-        async def report_progress(text: str, count: int) -> None:
-            await ctx.report_progress(count, max_tokens, text)
-
-        generated = await self._services.generate(prompt, system, max_tokens, report_progress)
+        generated = await self._services.generate(
+            prompt, system, max_tokens, lambda text, count: ctx.report_progress(count, max_tokens, text)
+        )
         return _result(asdict(generated), generated.text)
 
     async def embed(self, texts: Texts, instruction: Instruction = "", dimensions: Dimensions = None) -> CallToolResult:
@@ -148,15 +151,6 @@ class _Tools:
         return json.dumps(facts, ensure_ascii=False)
 
 
-def _what_is_wrong(tool: str, error: ValidationError) -> str:
-    details = error.errors()
-    missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
-    if missing:
-        return f"{tool} was called without {' and '.join(missing)}; give {'it' if len(missing) == 1 else 'them'}"
-    where = ".".join(map(str, details[0]["loc"]))
-    return f"'{where}' of {tool}: found {describe(details[0]['input'])}; {allowed_for(details[0])}"
-
-
 def _result(facts: Mapping[str, Any], text: str | None = None) -> CallToolResult:
     """Return values, and as text the same in JSON unless it is given."""
     text = json.dumps(facts, ensure_ascii=False) if text is None else text
@@ -189,32 +183,21 @@ def serve(session: Session, models: Models, *, over_http: bool, host: str | None
 
         async with open_board_services(config, *models, status=session.status) as services:
             server = BoardServer(services)
-            if over_http:
-                await _over_http(server, address, number, keys, config.service, session.status)
-            else:
+            if not over_http:
                 await server.run_stdio_async()
+                return EXIT_DONE
+            from rkllm_base.listener import Listener
+
+            app = with_keys(server.streamable_http_app(host=address), keys, RefusalLog(session.status))
+            listener = Listener(app, config.service.is_trusted_proxy, lifespan="on")
+            # Not a line for each request of a stranger that is not HTTP.
+            logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+            with open_socket(address, number) as listening:
+                session.status(f"Serving MCP at {web_address(address, listening.getsockname()[1])}/mcp")
+                await listener.serve_until_cancelled(listening)
         return EXIT_DONE
 
     return run_async(serve_until_stopped)
-
-
-async def _over_http(
-    server: BoardServer,
-    host: str,
-    port: int,
-    keys: Sequence[str],
-    service: ServiceSection,
-    status: Callable[[str], None],
-) -> None:
-    from rkllm_base.listener import Listener
-
-    app = with_keys(server.streamable_http_app(host=host), keys, RefusalLog(status))
-    listener = Listener(app, service.is_trusted_proxy, lifespan="on")
-    # Not a line for each request of a stranger that is not HTTP.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    with open_socket(host, port) as listening:
-        status(f"Serving MCP at {web_address(host, listening.getsockname()[1])}/mcp")
-        await listener.serve_until_cancelled(listening)
 
 
 def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp:

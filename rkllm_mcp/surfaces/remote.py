@@ -196,14 +196,8 @@ class RemoteHost:
 
     # --- the model ----------------------------------------------------------------------------------------------------
 
-    async def begin(self, model: str | None) -> None:
-        """Read what answers, and have ``model`` loaded if it is named."""
-        if model is not None:
-            await self.load_model(model)
-        else:
-            await self._read_model()
-
-    async def _read_model(self) -> None:
+    async def read_model(self) -> None:
+        """Read what answers."""
         me = await self._send("GET", "/v1/me")
         description = f"{me.get('description', '')} ({self._service.address})".strip()
         self.model = AnsweringModel(
@@ -229,7 +223,7 @@ class RemoteHost:
         """See ``ChatHost.load_model``."""
         await self._send("POST", "/v1/models:load", {"model": name}, silence_s=self.config.runtime.start_timeout_s)
         self._asked_model = name
-        await self._read_model()
+        await self.read_model()
 
     # --- conversations ------------------------------------------------------------------------------------------------
 
@@ -461,7 +455,20 @@ class RemoteHost:
     async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
         """See ``ChatHost.tools``."""
         entries = (await self._send("GET", "/v1/tools"))["tools"]
-        return [_tool_of(tool) for tool in entries if tool["enabled"] != disabled]
+        return [
+            ToolSpec(
+                tool["name"],
+                tool["description"],
+                tool["input_schema"],
+                tool["server"],
+                tool["qualified_name"].removeprefix(f"mcp__{tool['server']}__"),
+                tool["read_only"],
+                tool["destructive"],
+                title=tool["title"],
+            )
+            for tool in entries
+            if tool["enabled"] != disabled
+        ]
 
     async def find_tool(self, name: str) -> ToolSpec | str:
         """See ``ChatHost.find_tool``."""
@@ -570,10 +577,16 @@ class RemoteHost:
         return ()
 
     async def complete_resource(
-        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
+        self,
+        server: str,
+        uri_template: str,
+        blank: str,
+        value: str,
+        arguments: Mapping[str, str] | None,
+        context: CallContext,
     ) -> Sequence[str]:
         """See ``ChatHost.complete_resource``; the service passes no suggestions of servers on."""
-        del template, blank, value, context
+        del server, uri_template, blank, value, arguments, context
         return ()
 
 
@@ -622,20 +635,6 @@ class _Said:
         return messages
 
 
-def _tool_of(tool: Mapping[str, Any]) -> ToolSpec:
-    wire_name = tool["qualified_name"].removeprefix(f"mcp__{tool['server']}__")
-    return ToolSpec(
-        tool["name"],
-        tool["description"],
-        tool["input_schema"],
-        tool["server"],
-        wire_name,
-        tool["read_only"],
-        tool["destructive"],
-        title=tool["title"],
-    )
-
-
 def _message_of(response: httpx2.Response) -> str:
     try:
         return str(response.json()["error"]["message"])
@@ -670,5 +669,5 @@ async def open_remote(
     """
     async with open_stored(config) as store, open_task_group(cancel_at_end=True) as tasks:
         host = RemoteHost(config, service, store, await stored_about(store), language, tasks)
-        await host.begin(model)
+        await (host.read_model() if model is None else host.load_model(model))
         yield host

@@ -47,23 +47,22 @@ class RunningService:
 
     def is_for(self, config: Config, environment: Mapping[str, str] = os.environ) -> bool:
         """Return True if the service has this configuration; variables that only the service has make no difference."""
-        is_same_file = self.source == _source_of(config)
-        return is_same_file and overrides_of(environment).items() <= dict(self.overrides).items()
+        return self.source == _file_of(config)[0] and overrides_of(environment).items() <= dict(self.overrides).items()
 
     def has_changed(self, config: Config) -> bool:
         """Return True if the configuration file was changed after the service read it."""
-        return self.changed_ns != _changed_ns(config)
+        return self.changed_ns != _file_of(config)[1]
 
 
-def _source_of(config: Config) -> str:
-    return str(config.origin.source.absolute()) if config.origin.source is not None else ""
-
-
-def _changed_ns(config: Config) -> int:
+def _file_of(config: Config) -> tuple[str, int]:
+    """Return the configuration file and when it was changed; an empty text and 0 without one."""
+    source = config.origin.source
+    if source is None:
+        return "", 0
     try:
-        return config.origin.source.stat().st_mtime_ns if config.origin.source is not None else 0
+        return str(source.absolute()), source.stat().st_mtime_ns
     except OSError:
-        return 0
+        return str(source.absolute()), 0
 
 
 def overrides_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -112,7 +111,7 @@ class ServiceRecord:
         if self._descriptor is None:
             return
         overrides = overrides_of(os.environ)
-        facts = RunningService(self._address, os.getpid(), self.key, _source_of(config), _changed_ns(config), overrides)
+        facts = RunningService(self._address, os.getpid(), self.key, *_file_of(config), overrides)
         content = json.dumps(asdict(facts)).encode()
         with suppress(OSError):
             os.pwrite(self._descriptor, content, 0)
@@ -146,7 +145,13 @@ def is_served_by_another_user(address: str) -> bool:
     """Return True if a service that belongs to another user answers at an address of this machine."""
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or 0
-    owners = _listeners(port)
+    owners: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/net/{table}").read_text("ascii").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                    owners.add(int(fields[7]))
     if not owners or os.getuid() in owners:
         return False
     connection = http.client.HTTPConnection(host, port, timeout=_PROBE_S)
@@ -159,15 +164,3 @@ def is_served_by_another_user(address: str) -> bool:
         connection.close()
     # Its state, or why it takes no questions; see surfaces.http.board.
     return isinstance(answer, dict) and ("status" in answer or "error" in answer)
-
-
-def _listeners(port: int) -> set[int]:
-    """Return the users that listen at a port of this machine; empty where the system does not say."""
-    users: set[int] = set()
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError):
-            for line in Path(f"/proc/net/{table}").read_text("ascii").splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                    users.add(int(fields[7]))
-    return users

@@ -25,7 +25,7 @@ from rkllm_mcp.conversations.recorder import ask_again, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.memory.person import find_rows, keep_row
-from rkllm_mcp.messages import Message, Picture
+from rkllm_mcp.messages import Picture
 from rkllm_mcp.records import Schedule, StoredConversation
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.schedules.runner import find_schedule, pause, schedule_of_sentence, zone_here
@@ -109,24 +109,21 @@ async def list_conversations(state: ChatState, argument: str) -> None:
 
 async def resume(state: ChatState, argument: str) -> None:
     """Continue another stored conversation, which a list offers; the current one stays stored."""
-    if not argument and not (argument := await _chosen_conversation(state)):
-        return
+    if not argument:
+        latest = await state.host.store.conversations.latest(state.host.tenant, _OFFERED)
+        if state.console is None or not latest:
+            _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
+            return
+        choices = [Choice(summary.id, summary.title, moment(summary.updated)) for summary in latest]
+        heading = state.phrases.sentence("chat.choose_conversation")
+        argument = await state.console.choose(heading, choices, state.conversation.id, state.phrases) or ""
+        if not argument:
+            return
     stored = await find_conversation(state.host.store, state.host.tenant, argument)
     if stored.id == state.conversation.id:
         state.terminal.error(state.phrases.sentence("chat.already_here"))
     else:
         take_up(state, stored)
-
-
-async def _chosen_conversation(state: ChatState) -> str:
-    """Return the id of the conversation that the person chooses; empty without one."""
-    latest = await state.host.store.conversations.latest(state.host.tenant, _OFFERED)
-    if state.console is None or not latest:
-        _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
-        return ""
-    choices = [Choice(summary.id, summary.title, moment(summary.updated)) for summary in latest]
-    heading = state.phrases.sentence("chat.choose_conversation")
-    return await state.console.choose(heading, choices, state.conversation.id, state.phrases) or ""
 
 
 async def rename(state: ChatState, argument: str) -> None:
@@ -135,14 +132,6 @@ async def rename(state: ChatState, argument: str) -> None:
         state.terminal.note(state.phrases.sentence("chat.renamed"))
     else:
         state.terminal.error(state.phrases.sentence("chat.not_kept_yet"))
-
-
-def farewell(state: ChatState) -> str:
-    """Return the command that resumes the conversation; empty if it is not stored."""
-    conversation = state.conversation
-    if not (conversation.kept_turns and state.host.store.conversations.is_lasting):
-        return ""
-    return state.phrases.sentence("chat.farewell", command=f"rkllm-mcp chat --resume {conversation.id}")
 
 
 async def _switch(state: ChatState, argument: str, *, is_on: bool) -> None:
@@ -155,26 +144,22 @@ async def approvals(state: ChatState, argument: str) -> None:
     """Show or delete approvals and refusals, permanent ones and those of this conversation."""
     word, _, name = argument.partition(" ")
     if not word:
-        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.host.store.grants.all()]
-        grants = await state.host.conversation_grants(state.conversation.id)
-        for_now = [("conversation", *grant) for grant in grants]
-        listing = grant_table([*for_good, *for_now], state.terminal)
+        rows = [(grant.kind, server, tool) for server, tool, grant in await state.host.store.grants.all()]
+        rows += [("conversation", *grant) for grant in await state.host.conversation_grants(state.conversation.id)]
+        listing = grant_table(rows, state.terminal)
         _show_listing(state, listing, "chat.nothing_said")
     elif word == "forget" and name.strip():
-        await _forget(state, name.strip())
+        name, here = name.strip(), state.conversation.id
+        for_now = matching_tools(name, await state.host.conversation_grants(here))
+        for server, tool in for_now:
+            await state.host.forget_conversation_grant(here, server, tool)
+            state.terminal.note(state.phrases.sentence("chat.forgotten_here", tool=tool, server=server))
+        for_good = [(server, tool) for server, tool, _ in await state.host.store.grants.all()]
+        if matching_tools(name, for_good) or not for_now:
+            for server, tool in await forget_approvals(state.host.store, name):
+                state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
     else:
         state.need("/approve")
-
-
-async def _forget(state: ChatState, name: str) -> None:
-    for_now = matching_tools(name, await state.host.conversation_grants(state.conversation.id))
-    for server, tool in for_now:
-        await state.host.forget_conversation_grant(state.conversation.id, server, tool)
-        state.terminal.note(state.phrases.sentence("chat.forgotten_here", tool=tool, server=server))
-    for_good = [(server, tool) for server, tool, _ in await state.host.store.grants.all()]
-    if matching_tools(name, for_good) or not for_now:
-        for server, tool in await forget_approvals(state.host.store, name):
-            state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
 
 
 async def history(state: ChatState, _argument: str) -> None:
@@ -288,22 +273,16 @@ async def _taken_back(state: ChatState) -> str:
     return question
 
 
-def _last_pictures(state: ChatState) -> tuple[Picture, ...]:
-    """Return the pictures of the last question."""
-    questions = (message for message in reversed(state.conversation.messages) if message.role == "user")
-    return next(questions, Message("user")).pictures
-
-
 async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...]) -> None:
     """Answer a question that was not typed now, and show its beginning."""
-    state.terminal.note(f"❯ {_shown(question)}")
+    state.terminal.note(f"❯ {shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)}")
     options = replace(state.options, pictures=pictures)
     await state.answer(state.host.reply(state.conversation, question, options))
 
 
 async def retry(state: ChatState, _argument: str) -> None:
     """Ask the last question again, in its place."""
-    pictures = _last_pictures(state)
+    pictures = next((said.pictures for said in reversed(state.conversation.messages) if said.role == "user"), ())
     if question := await _taken_back(state):
         await _reply(state, question, pictures)
 
@@ -311,28 +290,25 @@ async def retry(state: ChatState, _argument: str) -> None:
 async def undo(state: ChatState, _argument: str) -> None:
     """Take back the last question and its answer; the next question takes their place."""
     if question := await _taken_back(state):
-        state.terminal.note(state.phrases.sentence("chat.undone", question=_shown(question)))
-
-
-def _shown(question: str) -> str:
-    return shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)
+        beginning = shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)
+        state.terminal.note(state.phrases.sentence("chat.undone", question=beginning))
 
 
 async def edit(state: ChatState, _argument: str) -> None:
     """Change the last question in the person's editor and ask it, in its place."""
-    questions = [message.text for message in state.conversation.messages if message.role == "user"]
+    questions = [message for message in state.conversation.messages if message.role == "user"]
     if state.console is None:
         raise UsageError(state.phrases.sentence("chat.edit_needs_terminal"))
     if not questions:
         state.terminal.error(state.phrases.sentence("chat.no_question"))
         return
-    text, pictures = await state.console.edit(questions[-1]), _last_pictures(state)
+    text = await state.console.edit(questions[-1].text)
     if text is None:
         state.terminal.error(state.phrases.sentence("chat.no_editor"))
-    elif not text or text == questions[-1].strip():
+    elif not text or text == questions[-1].text.strip():
         state.terminal.note(state.phrases.sentence("chat.unchanged"))
     elif await _taken_back(state):
-        await _reply(state, text, pictures)
+        await _reply(state, text, questions[-1].pictures)
 
 
 async def take_file(state: ChatState, argument: str) -> None:
@@ -448,7 +424,7 @@ async def obey(state: ChatState, text: str) -> None:
     if command is None:
         matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
         near = matching or difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = _hint(state, near[0] if near else None) or state.phrases.sentence("chat.no_hint")
+        hint = state.phrases.sentence("chat.did_you_mean" if near else "chat.no_hint", name="".join(near[:1]))
         state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint))
         return
     usage, *_ = state.phrases.table("help.commands")[name]
@@ -461,11 +437,6 @@ async def obey(state: ChatState, text: str) -> None:
             await command(state, argument)
     except RkllmMcpError as error:
         state.complain(error)
-
-
-def _hint(state: ChatState, near: str | None) -> str:
-    """Return a suggestion; empty without a similar name."""
-    return state.phrases.sentence("chat.did_you_mean", name=near) if near else ""
 
 
 async def _help(state: ChatState, _argument: str) -> None:
@@ -484,7 +455,7 @@ async def _tools(state: ChatState, argument: str) -> None:
     if not isinstance(tool, str):
         state.terminal.answer(tool_text(tool, state.terminal))
         return
-    hint = _hint(state, tool) or state.phrases.sentence("chat.tools_lists")
+    hint = state.phrases.sentence("chat.did_you_mean" if tool else "chat.tools_lists", name=tool)
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
 
 
@@ -555,47 +526,37 @@ async def _save(state: ChatState, argument: str) -> None:
 
 
 async def _model(state: ChatState, argument: str) -> None:
+    """Load the model that is named or chosen from a list; show the loaded one if that stays."""
+    model, phrases = state.host.model, state.phrases
     if not argument and state.console is not None:
-        argument = await _chosen_model(state)
+        models = [listed for listed in (await state.host.models()).values() if "chat" in listed.capabilities]
+        if len(models) >= _FEWEST_MODELS:
+            choices: list[Choice] = []
+            for listed in models:
+                size = f"{listed.size_bytes / 1e9:.1f} GB  " if listed.size_bytes else ""
+                window = phrases.sentence("chat.tokens", count=listed.context_tokens)
+                choices.append(Choice(listed.name, listed.name, f"{size}{window}"))
+            heading = phrases.sentence("chat.choose_model")
+            chosen = await state.console.choose(heading, choices, model.name, phrases)
+            argument = chosen if chosen and chosen != model.name else ""
     if argument:
-        state.terminal.note(state.phrases.table("status")["loading"].format(name=argument))
+        state.terminal.note(phrases.table("status")["loading"].format(name=argument))
         await state.host.load_model(argument)
-        state.terminal.note(state.phrases.sentence("chat.loaded", name=argument))
+        state.terminal.note(phrases.sentence("chat.loaded", name=argument))
         return
-    model, labels = state.host.model, state.phrases.table("chat.model")
-    description = state.phrases.translate_text("models.phrases", model.card_description)
+    labels = phrases.table("chat.model")
+    description = phrases.translate_text("models.phrases", model.card_description)
     rows = [("name", model.name), ("description", description), ("file", model.file), ("template", model.template)]
-    rows.append(("context", state.phrases.sentence("chat.tokens", count=model.context_tokens)))
+    rows.append(("context", phrases.sentence("chat.tokens", count=model.context_tokens)))
     rows.append(("kind", state.terminal.word(model.description)))
     state.terminal.answer(state.terminal.table((), [(labels[name], value) for name, value in rows if value]))
-
-
-async def _chosen_model(state: ChatState) -> str:
-    """Return the model that the person chooses; empty if the loaded one stays, or is the only one."""
-    models = [model for model in (await state.host.models()).values() if "chat" in model.capabilities]
-    if state.console is None or len(models) < _FEWEST_MODELS:
-        return ""
-    current, phrases = state.host.model.name, state.phrases
-    choices = [
-        Choice(
-            model.name,
-            model.name,
-            (f"{model.size_bytes / 1e9:.1f} GB  " if model.size_bytes else "")
-            + phrases.sentence("chat.tokens", count=model.context_tokens),
-        )
-        for model in models
-    ]
-    chosen = await state.console.choose(phrases.sentence("chat.choose_model"), choices, current, phrases) or ""
-    return "" if chosen == current else chosen
 
 
 async def _listen(state: ChatState, _argument: str) -> None:
     """Ask what the person says into the board's microphone."""
     from rkllm_mcp.surfaces.chat.speech import listen  # loads numpy
 
-    def say_so() -> None:
-        state.terminal.note(state.phrases.sentence("chat.listening"))
-
+    say_so = partial(state.terminal.note, state.phrases.sentence("chat.listening"))
     with state.interruptible() as scope:
         text = await listen(state.host.config.speech, say_so)
     if scope.cancel_called:

@@ -28,7 +28,6 @@ from rkllm_mcp.surfaces.chat.state import SETTINGS
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
     from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
@@ -95,7 +94,9 @@ class Completions:
 
     async def _prompt(self, word: str, earlier_words: Sequence[str]) -> Mapping[str, str]:
         prompts = await self.host.prompts(None, self.context)
-        names = prompt_names(prompts)
+        # The short name if it is unique, otherwise with the server.
+        short = [prompt.name for prompt in prompts]
+        names = {(prompt.name if short.count(prompt.name) == 1 else prompt.reference): prompt for prompt in prompts}
         if not earlier_words:
             return _beginning(word, {name: offered.description for name, offered in names.items()})
         prompt = names.get(earlier_words[0])
@@ -121,28 +122,20 @@ class Completions:
         resources, templates = await self.host.readable(server, self.context)
         uris = {resource.uri: resource.description or resource.name for resource in resources}
         for template in templates:
-            for idea in await self._from_template(template, uri):
-                uris.setdefault(idea, template.description or template.name)
+            head, opening, variable_part = template.uri_template.partition("{")
+            blank, _, tail = variable_part.partition("}")
+            if not opening or "{" in tail:
+                continue  # only an address with one blank is completed
+            if uri.startswith(head):
+                ideas = await self.host.complete_resource(
+                    server, template.uri_template, blank.lstrip("+#"), uri[len(head) :], None, self.context
+                )
+                found = [f"{head}{idea}{tail}" for idea in ideas]
+            else:
+                found = [head]  # the person has not come to the blank yet
+            for address in found:
+                uris.setdefault(address, template.description or template.name)
         return {f"{server}:{name}": meaning for name, meaning in _beginning(uri, uris).items()}
-
-    async def _from_template(self, template: ResourceTemplate, uri: str) -> list[str]:
-        """Complete the address of a template with one blank."""
-        head, opening, variable_part = template.uri_template.partition("{")
-        blank, _, tail = variable_part.partition("}")
-        if not opening or "{" in tail:
-            return []
-        if not uri.startswith(head):
-            # The person has not come to the blank yet.
-            return [head] if head.startswith(uri) else []
-        ideas = await self.host.complete_resource(template, blank.lstrip("+#"), uri[len(head) :], self.context)
-        return [f"{head}{idea}{tail}" for idea in ideas]
-
-
-def prompt_names(prompts: Iterable[PromptTemplate]) -> Mapping[str, PromptTemplate]:
-    """Return prompts by name: the short name if it is unique, otherwise with the server."""
-    prompts = tuple(prompts)
-    names = [prompt.name for prompt in prompts]
-    return {(prompt.name if names.count(prompt.name) == 1 else prompt.reference): prompt for prompt in prompts}
 
 
 def _beginning(word: str, names: Iterable[str] | Mapping[str, str]) -> Mapping[str, str]:

@@ -37,7 +37,11 @@ def take_files(text: str, servers: Collection[str]) -> tuple[str, list[str]]:
     paths: list[str] = []
     end = 0
     while (match := _MENTION.search(text, end)) is not None:
-        path = match[1] or _mentioned_path(match[2], servers)
+        path = match[1] or ""
+        server, colon, _ = (match[2] or "").partition(":")
+        if not path and not (colon and server in servers):
+            beginnings = (match[2][:end] for end in range(len(match[2]), 0, -1))
+            path = next(filter(_is_file, beginnings), match[2] if match[2].startswith(_CERTAIN) else "")
         # After a name without quotation marks another mention may follow at once.
         length = len(match[0]) if match[1] else len(path) + 1
         parts += [text[end : match.start()], Path(path).name if path else "@"]
@@ -78,16 +82,6 @@ def named_files(text: str) -> list[str]:
     paths = [unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
     # A path with blanks that were not escaped is one name, in the message that it does not exist, too.
     return paths if len(paths) == 1 or any(map(_is_file, paths)) else [text]
-
-
-def _mentioned_path(word: str, servers: Collection[str]) -> str:
-    """Return the longest beginning of a word that is the path of a file; empty if it names no file."""
-    server, colon, _ = word.partition(":")
-    if colon and server in servers:
-        return ""
-    beginnings = (word[:end] for end in range(len(word), 0, -1))
-    file = next(filter(_is_file, beginnings), "")
-    return file or (word if word.startswith(_CERTAIN) else "")
 
 
 def _is_file(path: str) -> bool:

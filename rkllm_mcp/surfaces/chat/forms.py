@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
@@ -17,6 +17,8 @@ from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, discard_typed, is_interactive
 from rkllm_mcp.text import Language
+
+AnswerT = TypeVar("AnswerT")
 
 # A person must be able to read the text to approve; longer text is cut.
 SHOWN_CHARS = 4000
@@ -72,19 +74,21 @@ class FormPrompt:
             self._terminal.error(f"  {key}  {meaning}", "")
         prompt = self.phrases.sentence("answer.asks_model" if is_sampling else "answer.run_it")
 
-        def decision_of(text: str) -> Decision | None:
-            word = _word(text)
-            return keys.get(word) or _SPELLINGS.get(word)
-
-        return await self._until(prompt, decision_of, "/".join(keys))
+        return await self._until(prompt, {**_SPELLINGS, **keys}, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the person's answer to a server's request; a FormAbandonedError without one."""
         self._prompter.forget_typed()
         heading = self.phrases.sentence("answer.asks", server=question.server, message=visible(question.message))
         self._terminal.error(heading, YELLOW)
+        choices = self.phrases.table("answer.send_keys")
         if question.url:
-            return await self._visit(question.url)
+            host = urlsplit(question.url).netloc.rpartition("@")[2]
+            self._terminal.error(self.phrases.sentence("answer.open_page", host=visible(host)), "")
+            self._terminal.error(f"  {visible(question.url)}", "")
+            ends = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
+            answers = {word: ends[choice] for word, choice in choices.items() if choice in ends}
+            return await self._until(self.phrases.sentence("answer.is_done"), {**answers, "": NO_ANSWER}, "y/n")
         self._terminal.error(self.phrases.sentence("answer.how"), "")
         content: dict[str, Any] = {}
         while True:
@@ -96,24 +100,10 @@ class FormPrompt:
             self._show_values(
                 {field.title: _title_of(field, content[field.name]) for field in fields if field.name in content}
             )
-            choice = await self._until(self.phrases.sentence("answer.send"), self._choice, "y/e/n")
+            choice = await self._until(self.phrases.sentence("answer.send"), choices, "y/e/n")
             if choice != "e":
-                answers = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
-                return answers[choice]
-
-    def _choice(self, text: str) -> str | None:
-        return self.phrases.table("answer.send_keys").get(_word(text))
-
-    async def _visit(self, url: str) -> ElicitationAnswer:
-        host = urlsplit(url).netloc.rpartition("@")[2]
-        self._terminal.error(self.phrases.sentence("answer.open_page", host=visible(host)), "")
-        self._terminal.error(f"  {visible(url)}", "")
-        answers = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
-
-        def answer_of(text: str) -> ElicitationAnswer | None:
-            return answers.get(self._choice(text) or "") if text.strip() else NO_ANSWER
-
-        return await self._until(self.phrases.sentence("answer.is_done"), answer_of, "y/n")
+                ends = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
+                return ends[choice]
 
     async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
         """Return the typed fields, or the answer that ends the form; Enter repeats a value of ``before``."""
@@ -161,10 +151,13 @@ class FormPrompt:
             more_lines = [f"      {line}" for line in lines] if len(lines) > 1 else []
             self._terminal.error("\n".join([head, *more_lines]), "")
 
-    async def _until(self, prompt: str, read: Callable[[str], Any], keys: str) -> Any:
-        while (answer := read(await self._ask(prompt))) is None:
+    async def _until(self, prompt: str, answers: Mapping[str, AnswerT], keys: str) -> AnswerT:
+        """Ask until one of the words of ``answers`` is typed; a Japanese keyboard may write it in wide letters."""
+        while True:
+            word = unicodedata.normalize("NFKC", await self._ask(prompt)).strip().lower()
+            if word in answers:
+                return answers[word]
             self._terminal.error(self.phrases.sentence("answer.again", keys=keys), YELLOW)
-        return answer
 
     async def _ask(self, prompt: str) -> str:
         text = await self._prompter.ask(prompt)
@@ -192,11 +185,6 @@ class Person:
             return await self.inquirer.elicit(question)
         except FormAbandonedError:
             return NO_ANSWER
-
-
-def _word(text: str) -> str:
-    """A typed word to compare; a Japanese keyboard may write it in wide letters."""
-    return unicodedata.normalize("NFKC", text).strip().lower()
 
 
 def visible(text: str) -> str:
@@ -246,26 +234,23 @@ class TerminalApprover:
         listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
         allowed = f"{option}: {', '.join(choices)}" if choices else option
         for _ in range(_MOST_TRIES):
-            answer = self._ask(question, allowed, f"{listing}\n> ")
+            answer = self.line(question, allowed, f"{listing}\n> ")
             if answer.isdecimal() and 0 < int(answer) <= len(choices):
                 return choices[int(answer) - 1]
             if answer and (not choices or answer in choices):
                 return answer
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
-    def line(self, question: str, option: str) -> str:
-        """A line, which may be empty."""
-        return self._ask(question, option)
-
     def confirm(self, question: str, option: str, *, default: bool = True) -> bool:
         """Yes or no; Enter means ``default``."""
         for _ in range(_MOST_TRIES):
-            answer = self._ask(question, option, f" [{'Y/n' if default else 'y/N'}] ").lower()
+            answer = self.line(question, option, f" [{'Y/n' if default else 'y/N'}] ").lower()
             if answer in _ANSWERS:
                 return _ANSWERS[answer] if answer else default
         raise UsageError(f"no answer to: {question} Say it with {option}")
 
-    def _ask(self, question: str, option: str, prompt: str = "") -> str:
+    def line(self, question: str, option: str, prompt: str = "") -> str:
+        """A line, which may be empty; ``prompt`` is after the question."""
         if not is_interactive():
             raise UsageError(f"{question} Say it with {option}")
         self.terminal.end_line()

@@ -181,7 +181,13 @@ class ChatHost(Protocol):
         ...
 
     async def complete_resource(
-        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
+        self,
+        server: str,
+        uri_template: str,
+        blank: str,
+        value: str,
+        arguments: Mapping[str, str] | None,
+        context: CallContext,
     ) -> Sequence[str]:
         """Return values that a server suggests for a blank of a template."""
         ...
@@ -200,6 +206,9 @@ class LocalHost:
         self.reply = app.reply
         self.cancel = app.answers.cancel
         self.wait_until_settled = app.pending.wait_until_settled
+        offerings = app.toolbox.offerings
+        self.readable, self.prompts = offerings.readable, offerings.prompts
+        self.complete_prompt, self.complete_resource = offerings.complete_prompt, offerings.complete_resource
 
     @property
     def model(self) -> AnsweringModel:
@@ -287,33 +296,10 @@ class LocalHost:
         for row in rows:
             erase_row(conversation, row.text)
 
-    async def readable(
-        self, server: str | None, context: CallContext
-    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
-        """See ``ChatHost.readable``."""
-        return await self._app.toolbox.offerings.readable(server, context)
-
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
         """See ``ChatHost.read_resource``."""
         offerings = self._app.toolbox.offerings
         return await offerings.read_resource(reference, self.config.agent.resource_chars, context)
-
-    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
-        """See ``ChatHost.prompts``."""
-        return await self._app.toolbox.offerings.prompts(server, context)
-
-    async def complete_prompt(
-        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
-    ) -> Sequence[str]:
-        """See ``ChatHost.complete_prompt``."""
-        return await self._app.toolbox.offerings.complete_prompt(reference, argument, value, arguments, context)
-
-    async def complete_resource(
-        self, template: ResourceTemplate, blank: str, value: str, context: CallContext
-    ) -> Sequence[str]:
-        """See ``ChatHost.complete_resource``."""
-        offerings, key = self._app.toolbox.offerings, (template.server, template.uri_template)
-        return await offerings.complete_resource(*key, blank, value, None, context)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
@@ -29,41 +29,12 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
-    from prompt_toolkit.key_binding import KeyBindings
 
 
 PROMPT = "> "
 
 # The text before the cursor ─▶ the word that ends it, and what that word may become, with descriptions.
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
-
-
-class LineReader(Protocol):
-    """A source of lines."""
-
-    async def read(self) -> str | None:
-        """The next line; empty where it was given up, None at the end."""
-        ...
-
-    def while_answering(self) -> AbstractContextManager[None]:
-        """Context manager for the time of an answer: input is queued and not echoed."""
-        ...
-
-    def on_interrupt(self) -> None:
-        """Discard input typed during an answer that the person stopped."""
-        ...
-
-
-class Console(Protocol):
-    """What a terminal can do in addition to lines."""
-
-    async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
-        """Have the person choose from a list; see ``picker.pick``."""
-        ...
-
-    async def edit(self, text: str) -> str | None:
-        """Return the text as the person left it, in their editor or at the prompt; None if the editor failed."""
-        ...
 
 
 class PipedLines(Lines):
@@ -108,8 +79,25 @@ class TerminalLines:
     ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+        from prompt_toolkit.keys import Keys
 
-        _read_enter_keys()
+        # Shift-Enter begins a line where a terminal tells it from Enter, and the other Enter keys send: xterm's
+        # modifyOtherKeys, which tmux has as well, and the protocol of kitty; 2 is Shift, 3 Alt, 5 Ctrl.
+        new_line_keys = (Keys.Escape, Keys.ControlM)
+        for modifier, keys in (("2", new_line_keys), ("3", new_line_keys), ("5", Keys.ControlM)):
+            ANSI_SEQUENCES[f"\x1b[27;{modifier};13~"] = ANSI_SEQUENCES[f"\x1b[13;{modifier}u"] = keys
+        # The Enter of a number pad.
+        ANSI_SEQUENCES["\x1bOM"] = Keys.ControlM
+        bindings = KeyBindings()
+
+        # Terminals send Alt-Enter as Escape, Enter; some send the line feed for Enter.
+        @bindings.add("escape", "c-j")
+        @bindings.add("escape", "enter")
+        def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]  # the decorator keeps it
+            event.current_buffer.insert_text("\n")
+
         self._env = env
         self._hint = hint  # says that another Ctrl-C leaves
         self._was_given_up = False  # the last line was empty and given up
@@ -119,7 +107,7 @@ class TerminalLines:
             history=_history(env),
             completer=_completer(complete),
             complete_while_typing=False,
-            key_bindings=_key_bindings(),
+            key_bindings=bindings,
             enable_history_search=True,
             enable_open_in_editor=True,
             enable_suspend=True,
@@ -129,7 +117,7 @@ class TerminalLines:
         self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory(), enable_suspend=True)
 
     async def read(self) -> str | None:
-        """See ``LineReader.read``; Ctrl-C gives up the line, and twice on an empty line or Ctrl-D there it ends."""
+        """Return the next line, empty where Ctrl-C gave it up; None after two Ctrl-C on empty lines, or Ctrl-D."""
         try:
             line = await self._prompt(self._session, PROMPT)
         except KeyboardInterrupt:
@@ -146,12 +134,15 @@ class TerminalLines:
         return line
 
     async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
-        """See ``Console.choose``."""
+        """Have the person choose from a list; see ``picker.pick``."""
         none, keys = phrases.sentence("chat.no_match"), phrases.sentence("chat.list_keys")
         return await pick(heading, choices, selected=selected, none=none, keys=keys)
 
     async def edit(self, text: str) -> str | None:
-        """See ``Console.edit``; without ``$VISUAL`` and ``$EDITOR`` it is edited at the prompt."""
+        """Return a text as the person left it, in the editor of ``$VISUAL`` or ``$EDITOR``, or at the prompt.
+
+        None if the editor failed.
+        """
         if self._env.get("VISUAL") or self._env.get("EDITOR"):
             return await edit_text(text, self._env)
         try:
@@ -175,7 +166,7 @@ class TerminalLines:
         discard_typed()
 
     def on_interrupt(self) -> None:
-        """See ``LineReader.on_interrupt``; the terminal has discarded its unread input."""
+        """Discard input typed during an answer that the person stopped; the terminal has discarded what is unread."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._asking.input)
@@ -183,15 +174,28 @@ class TerminalLines:
 
     @contextmanager
     def while_answering(self) -> Generator[None]:
-        """See ``LineReader.while_answering``; text that is pasted meanwhile stays one text, not a question a line."""
+        """Read keys without echo for the time of an answer: what is typed is the next line. Ctrl-C remains a signal.
+
+        Text that is pasted meanwhile stays one text, not a question a line.
+        """
+        import termios
+
+        descriptor, before = sys.stdin.fileno(), None
+        with suppress(termios.error):  # no terminal, or not any more
+            before = termios.tcgetattr(descriptor)
+            quiet = termios.tcgetattr(descriptor)
+            quiet[3] &= ~(termios.ECHO | termios.ICANON)
+            termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
         self._is_answering = True
+        _mark_pasted(is_on=True)
         try:
-            with _without_echo(sys.stdin.fileno()):
-                _mark_pasted(is_on=True)
-                yield
+            yield
         finally:
             self._is_answering = False
             _mark_pasted(is_on=False)
+            if before is not None:
+                with suppress(termios.error):
+                    termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
     async def _prompt(self, session: PromptSession[str], prompt: str, text: str = "") -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
@@ -212,26 +216,6 @@ async def edit_text(text: str, env: Mapping[str, str]) -> str | None:
         # The terminal is the editor's until it ends.
         process = await anyio.run_process([*command, str(path)], stdin=None, stdout=None, stderr=None, check=False)
         return path.read_text("utf-8", "replace").strip() if process.returncode == 0 else None
-
-
-@contextmanager
-def _without_echo(descriptor: int) -> Generator[None]:
-    """Read keys without echo; Ctrl-C remains a signal."""
-    import termios
-
-    try:
-        before = termios.tcgetattr(descriptor)
-        quiet = termios.tcgetattr(descriptor)
-        quiet[3] &= ~(termios.ECHO | termios.ICANON)
-        termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
-    except termios.error:  # no terminal, or not any more
-        yield
-        return
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 def _mark_pasted(*, is_on: bool) -> None:
@@ -258,36 +242,6 @@ def _completer(complete: Complete) -> Completer:
                 yield Completion(name, start_position=-len(word), display_meta=printable(meaning))
 
     return Names()
-
-
-def _key_bindings() -> KeyBindings:
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    bindings = KeyBindings()
-
-    # Terminals send Alt-Enter as Escape, Enter; some send the line feed for Enter.
-    @bindings.add("escape", "c-j")
-    @bindings.add("escape", "enter")
-    def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]  # the decorator keeps it
-        event.current_buffer.insert_text("\n")
-
-    return bindings
-
-
-def _read_enter_keys() -> None:
-    """Have Shift-Enter begin a line where a terminal tells it from Enter, and the other Enter keys send."""
-    from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
-    from prompt_toolkit.keys import Keys
-
-    # xterm's modifyOtherKeys, which tmux has as well, and the protocol of kitty; 2 is Shift, 3 Alt, 5 Ctrl.
-    for modifier, keys in (
-        ("2", (Keys.Escape, Keys.ControlM)),
-        ("3", (Keys.Escape, Keys.ControlM)),
-        ("5", Keys.ControlM),
-    ):
-        ANSI_SEQUENCES[f"\x1b[27;{modifier};13~"] = ANSI_SEQUENCES[f"\x1b[13;{modifier}u"] = keys
-    # The Enter of a number pad.
-    ANSI_SEQUENCES["\x1bOM"] = Keys.ControlM
 
 
 def _history(env: Mapping[str, str]) -> History:

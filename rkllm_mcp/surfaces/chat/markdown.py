@@ -64,16 +64,11 @@ def _line_break(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _parser() -> MarkdownIt:
-    # HTML is text, and so is a link's definition: it would change the text above it.
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
-    parser.inline.ruler.at("emphasis", _delimiters(emphasis.tokenize))
-    parser.inline.ruler.at("strikethrough", _delimiters(strikethrough.tokenize))
-    parser.inline.ruler.before("autolink", "line_break", _line_break)
-    return parser
-
-
-_PARSER = _parser()
+# HTML is text, and so is a link's definition: it would change the text above it.
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
+_PARSER.inline.ruler.at("emphasis", _delimiters(emphasis.tokenize))
+_PARSER.inline.ruler.at("strikethrough", _delimiters(strikethrough.tokenize))
+_PARSER.inline.ruler.before("autolink", "line_break", _line_break)
 _CONSOLE = Console(
     file=io.StringIO(),
     force_terminal=True,
@@ -100,25 +95,20 @@ _CONSOLE = Console(
 
 def markdown_units(source: str, columns: int) -> list[tuple[int, Sequence[str], str]]:
     """Return offset, lines and list sign of each unit; items of one list have the same sign, other units none."""
-    starts = _line_starts(source)
     return [
-        (starts[line], _lines(tokens, columns), tokens[0].markup if tokens[0].type == "list_item_open" else "")
-        for line, tokens in _token_groups(source)
+        (offset, _lines(tokens, columns), tokens[0].markup if tokens[0].type == "list_item_open" else "")
+        for offset, tokens in _token_groups(source)
     ]
 
 
 def unit_offsets(source: str) -> list[int]:
     """Return the offset of each unit."""
-    starts = _line_starts(source)
-    return [starts[line] for line, _ in _token_groups(source)]
-
-
-def _line_starts(source: str) -> list[int]:
-    return [0, *accumulate(len(line) + 1 for line in source.split("\n"))]
+    return [offset for offset, _ in _token_groups(source)]
 
 
 def _token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
-    """Yield the first line and the tokens of each unit."""
+    """Yield the offset and the tokens of each unit."""
+    starts = [0, *accumulate(len(line) + 1 for line in source.split("\n"))]
     group: list[Token] = []
     depth = 0  # of a unit: 1 in a top-level list
     for token in _PARSER.parse(source):
@@ -129,7 +119,7 @@ def _token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
         else:
             group.append(token)
             if token.level == depth and token.nesting <= 0:
-                yield (group[0].map or [0])[0], group
+                yield starts[(group[0].map or [0])[0]], group
                 group = []
 
 
@@ -214,8 +204,7 @@ class _ListItem(markdown.ListItem):
             yield from line
             yield Segment("\n")
 
-    def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from self.__rich_console__(console, options)
+    render_bullet = __rich_console__
 
     def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
         del number, last_number

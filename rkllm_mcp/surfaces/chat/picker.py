@@ -11,7 +11,7 @@ from rkllm_mcp.surfaces.terminal import clip, printable, width
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.input import Input
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.key_binding import KeyPressEvent
     from prompt_toolkit.output import Output
 
 _MOST_ROWS = 12
@@ -44,12 +44,6 @@ class _List:
     @property
     def shown(self) -> list[Choice]:
         return [choice for choice in self._choices if choice.matches(self.filter)]
-
-    def move(self, step: int) -> None:
-        self.position = max(0, min(self.position + step, len(self.shown) - 1))
-
-    def set_filter(self, text: str) -> None:
-        self.filter, self.position = text, 0
 
     def text(self, columns: int) -> StyleAndTextTuples:
         heading = clip(printable(self.heading), max(columns - 1, 1))
@@ -96,20 +90,43 @@ async def pick(
         target: the screen of a test.
     """
     from prompt_toolkit.application import Application
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.keys import Keys
     from prompt_toolkit.layout import Layout
     from prompt_toolkit.layout.containers import Window
     from prompt_toolkit.layout.controls import FormattedTextControl
 
     rows = _List(heading, choices, selected, none, keys)
     application: Application[str | None]
+    bindings = KeyBindings()
+    steps = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_MOST_ROWS, "pagedown": _MOST_ROWS}
 
-    def draw() -> StyleAndTextTuples:
-        return rows.text(application.output.get_size().columns)
+    def press(event: KeyPressEvent) -> None:
+        key, typed = event.key_sequence[0].key, event.data
+        if key in steps:
+            rows.position = max(0, min(rows.position + steps[key], len(rows.shown) - 1))
+        elif key in ("escape", "c-c", "c-d", "c-g"):
+            event.app.exit(result=None)
+        elif key == Keys.ControlZ:
+            event.app.suspend_to_background()
+        elif key == Keys.Enter:
+            if choices := rows.shown:
+                event.app.exit(result=choices[rows.position].value)
+        elif key == Keys.Backspace:
+            rows.filter, rows.position = rows.filter[:-1], 0
+        elif (text := " ".join(typed.split()) if len(typed) > 1 else typed).isprintable():
+            rows.filter, rows.position = rows.filter + text, 0
 
-    control = FormattedTextControl(draw, focusable=True, show_cursor=False)
+    named = (*steps, "escape", "c-c", "c-d", "c-g", "c-z", "enter", "backspace", Keys.Any, Keys.BracketedPaste)
+    for key in named:
+        bindings.add(key)(press)
+
+    control = FormattedTextControl(
+        lambda: rows.text(application.output.get_size().columns), focusable=True, show_cursor=False
+    )
     application = Application(
         layout=Layout(Window(control, dont_extend_height=True)),
-        key_bindings=_bindings(rows),
+        key_bindings=bindings,
         erase_when_done=True,
         input=source,
         output=target,
@@ -117,45 +134,3 @@ async def pick(
     # A lone Escape is told from the beginning of an arrow key by the pause after it.
     application.ttimeoutlen = application.timeoutlen = 0.1
     return await application.run_async(handle_sigint=False)
-
-
-def _bindings(rows: _List) -> KeyBindings:
-    from prompt_toolkit.key_binding import KeyBindings
-    from prompt_toolkit.keys import Keys
-
-    bindings = KeyBindings()
-    moves = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_MOST_ROWS, "pagedown": _MOST_ROWS}
-
-    def move(event: KeyPressEvent) -> None:
-        rows.move(moves[event.key_sequence[0].key])
-
-    def leave(event: KeyPressEvent) -> None:
-        event.app.exit(result=None)
-
-    def suspend(event: KeyPressEvent) -> None:
-        event.app.suspend_to_background()
-
-    def choose(event: KeyPressEvent) -> None:
-        if choices := rows.shown:
-            event.app.exit(result=choices[rows.position].value)
-
-    def shorten_filter(event: KeyPressEvent) -> None:
-        del event
-        rows.set_filter(rows.filter[:-1])
-
-    def extend_filter(event: KeyPressEvent) -> None:
-        typed = " ".join(event.data.split()) if len(event.data) > 1 else event.data
-        if typed.isprintable():
-            rows.set_filter(rows.filter + typed)
-
-    for handler, keys in (
-        (move, tuple(moves)),
-        (leave, ("escape", "c-c", "c-d", "c-g")),
-        (suspend, ("c-z",)),
-        (choose, ("enter",)),
-        (shorten_filter, ("backspace",)),
-        (extend_filter, (Keys.Any, Keys.BracketedPaste)),
-    ):
-        for key in keys:
-            bindings.add(key)(handler)
-    return bindings

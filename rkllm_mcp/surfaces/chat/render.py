@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from typing_extensions import assert_never
@@ -48,14 +48,6 @@ if TYPE_CHECKING:
 ANSWER_MARK = "◆ "
 # What of a result a person needs to see that it is the right one; the model reads all of it.
 RESULT_CHARS = 160
-
-
-class Renderer(Protocol):
-    """Receiver of an answer's events."""
-
-    def show(self, event: Event) -> None:
-        """Show one event, at once."""
-        ...
 
 
 class TerminalRenderer:
@@ -193,15 +185,12 @@ def transcript(messages: Sequence[Message]) -> str:
             calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
             parts += ["## Assistant", *filter(None, [with_closed_fence(message.text.strip())]), *calls]
         else:
-            parts += [f"### {result.name}\n\n{_fence(result.text)}" for result in message.results]
+            for result in message.results:
+                # A fence longer than any in the text.
+                longest = max(map(len, re.findall("`+", result.text)), default=0)
+                fence = "`" * max(3, longest + 1)
+                parts.append(f"### {result.name}\n\n{fence}\n{result.text}\n{fence}")
     return "\n\n".join(parts) + "\n"
-
-
-def _fence(text: str) -> str:
-    """Return the text as a code block with a fence longer than any inside it."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"
 
 
 # Shorter silences are nothing to wonder about, seconds.

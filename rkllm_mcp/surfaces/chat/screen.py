@@ -22,7 +22,6 @@ from rkllm_mcp.events import Event, Status, Text, Thinking, ToolCallDetected, To
 from rkllm_mcp.surfaces.chat.render import (
     ANSWER_MARK,
     RESULT_CHARS,
-    Renderer,
     TerminalRenderer,
     arguments_text,
     progress_text,
@@ -72,15 +71,6 @@ def plain_units(source: str, columns: int) -> list[Unit]:
         )
         for match in _PARAGRAPH.finditer(source)
     ]
-
-
-def units_of(source: str, columns: int) -> list[Unit]:
-    """Return the units of a text that may hold Markdown."""
-    if not _MARKUP.search(source):
-        return plain_units(source, columns)
-    from rkllm_mcp.surfaces.chat.markdown import markdown_units
-
-    return markdown_units(source, columns)
 
 
 def settled_chars(source: str, *, is_markdown: bool = True) -> int:
@@ -145,26 +135,26 @@ class StreamedText:
 
     def _paint(self) -> None:
         begun_s = self.clock()
-        if not self._continue_line():
+        # Most pieces of an answer are a word that fits after the last line.
+        more = self._source[self._solid_chars :].rstrip()
+        fits = self._room is not None and not _INLINE.search(more) and width(more) <= self._room
+        if fits and self._room is not None and self.region.append(apply_style(more, self.style)):
+            self._room -= width(more)
+            self._solid_chars += len(more)
+        else:
             self._render()
         now_s = self.clock()
         self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
 
-    def _continue_line(self) -> bool:
-        """Write what has come after the last line: most pieces of an answer are a word that fits there."""
-        more = self._source[self._solid_chars :].rstrip()
-        if self._room is None or _INLINE.search(more) or (size := width(more)) > self._room:
-            return False
-        if not self.region.append(apply_style(more, self.style)):
-            return False
-        self._room -= size
-        self._solid_chars += len(more)
-        return True
-
     def _render(self) -> None:
         indent = " " * width(self.mark)
         columns = max(self.region.columns - len(indent), 1)
-        units = (units_of if self.is_markdown else plain_units)(self._source, columns)
+        if self.is_markdown and _MARKUP.search(self._source):
+            from rkllm_mcp.surfaces.chat.markdown import markdown_units
+
+            units = markdown_units(self._source, columns)
+        else:
+            units = plain_units(self._source, columns)
         settled = settled_chars(self._source, is_markdown=self.is_markdown) if len(units) > 1 else 0
         lines: list[str] = []
         is_first, above, final = self._above is None, self._above, 0
@@ -299,7 +289,7 @@ class ScreenRenderer:
         self._region.paint([line for painted in self._painted for line in painted.lines(columns)])
 
 
-def renderer_for(terminal: Terminal, phrases: Catalogue) -> Renderer:
+def renderer_for(terminal: Terminal, phrases: Catalogue) -> ScreenRenderer | TerminalRenderer:
     """Return the renderer for a terminal, or for a pipe."""
     if terminal.draws_answers or terminal.draws_notes:
         return ScreenRenderer(terminal, phrases)

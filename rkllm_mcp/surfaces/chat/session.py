@@ -13,6 +13,8 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rkllm_mcp import __version__
 from rkllm_mcp.catalogue import read_catalogue
@@ -22,7 +24,6 @@ from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.chat.commands import (
     CHOICE,
     LATEST,
-    farewell,
     is_command,
     obey,
     offer_schedule,
@@ -32,11 +33,13 @@ from rkllm_mcp.surfaces.chat.commands import (
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.files import take_dropped
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
-from rkllm_mcp.surfaces.chat.host import ChatHost
-from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
+from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines
 from rkllm_mcp.surfaces.chat.screen import load_markdown
 from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
+
+if TYPE_CHECKING:
+    from rkllm_mcp.surfaces.chat.host import ChatHost
 
 
 def chat(
@@ -54,7 +57,7 @@ def chat(
     for a new one. ``is_spoken`` reads answers aloud, and listens for a question after an empty line.
     """
     tokens = session.tokens
-    ready: list[tuple[ChatState, LineReader]] = []
+    ready: list[tuple[ChatState, PipedLines | TerminalLines]] = []
 
     def stop() -> bool:
         stopped = [lines for state, lines in ready if state.interrupt()]
@@ -65,14 +68,11 @@ def chat(
     async def run_chat() -> int:
         async with open_host() as host:
             language = session.language(host.config)
-            lines: LineReader = PipedLines(sys.stdin.fileno())
+            lines: PipedLines | TerminalLines = PipedLines(sys.stdin.fileno())
             inquirer: FormPrompt | None = None
             console: TerminalLines | None = None
             if sys.stdin.isatty() and sys.stdout.isatty():
-
-                def hint() -> None:
-                    session.status(read_catalogue(language).sentence("chat.leave_hint"))
-
+                hint = partial(session.status, read_catalogue(language).sentence("chat.leave_hint"))
                 completions = Completions(host, CallContext(tokens=tokens), language)
                 lines = console = TerminalLines(completions.complete, hint=hint)
                 # Questions are shown on standard error; ask only if it is a terminal.
@@ -107,8 +107,9 @@ def chat(
                 state.listens = True
                 session.status(state.phrases.sentence("chat.enter_listens"))
             await converse(state, lines)
-            if line := farewell(state):
-                session.status(line)
+            if state.conversation.kept_turns and host.store.conversations.is_lasting:
+                command = f"rkllm-mcp chat --resume {state.conversation.id}"
+                session.status(state.phrases.sentence("chat.farewell", command=command))
         return EXIT_DONE
 
     code = run_async(run_chat, stop)
@@ -122,7 +123,7 @@ def chat(
 _LEAVING = ("exit", "quit")
 
 
-async def converse(state: ChatState, lines: LineReader) -> None:
+async def converse(state: ChatState, lines: PipedLines | TerminalLines) -> None:
     """Read and answer lines until the input ends or ``/quit``."""
     while not state.is_over:
         line = await lines.read()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,7 +17,7 @@ from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.sampling import OPTIONS
 from rkllm_mcp.surfaces.chat.files import take_files
 from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
-from rkllm_mcp.surfaces.chat.input import Console
+from rkllm_mcp.surfaces.chat.input import TerminalLines
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
@@ -61,14 +61,14 @@ class Stats:
 
     def rows(self, phrases: Catalogue) -> list[tuple[str, str]]:
         """The figures for a person."""
-        prefill = _speed(self.prefilled_tokens, self.prefill_ms)
-        decode = _speed(self.generated_tokens, self.decode_ms)
-        figures = {**asdict(self), "prefill_speed": prefill, "decode_speed": decode}
+        figures: dict[str, Any] = asdict(self)
+        for phase, tokens, milliseconds in (
+            ("prefill", self.prefilled_tokens, self.prefill_ms),
+            ("decode", self.generated_tokens, self.decode_ms),
+        ):
+            speed = f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
+            figures[f"{phase}_speed"] = speed
         return [(name, value.format_map(figures)) for name, value in phrases.table("chat.stats").values()]
-
-
-def _speed(tokens: int, milliseconds: float) -> str:
-    return f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
 
 
 # What /set changes: the name of the option, its field, and the least and the greatest value.
@@ -85,16 +85,6 @@ async def _read_no_files(file: str) -> str:
 
 # As much as other files may have; what is cut off is a damaged picture.
 _MOST_PICTURE_BYTES = 16 * 2**20
-
-
-async def _picture_in(path: str) -> Picture | None:
-    """Return the picture in a file; None for any other file, and for one that cannot be read."""
-    try:
-        async with await (await anyio.Path(path).expanduser()).open("rb") as opened:
-            data = await opened.read(_MOST_PICTURE_BYTES)
-    except OSError:
-        return None
-    return Picture.of(data) if is_picture(data) else None
 
 
 @dataclass
@@ -116,7 +106,7 @@ class ChatState:
     pictures: list[Picture] = field(default_factory=list[Picture])
     # returns the text of a file with its name, or raises a UsageError
     read_file: Callable[[str], Awaitable[str]] = _read_no_files
-    console: Console | None = None  # the terminal; None if the input is a pipe
+    console: TerminalLines | None = None  # the terminal; None if the input is a pipe
     is_over: bool = False  # the person has left
     speaker: Speaker | None = None  # reads answers aloud
     listens: bool = False  # an empty line is a question that is spoken
@@ -130,10 +120,13 @@ class ChatState:
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
         renderer = renderer_for(self.terminal, self.phrases)
+        spoken: SpokenAnswer | None = None
 
         def show_event(event: Event) -> None:
             self.stats.note(event)
             renderer.show(event)
+            if spoken is not None and isinstance(event, Text):
+                spoken.feed(event.text)
 
         self.stats.questions += 1
         answering = Answering(self.host, self.terminal, self.inquirer, phrases=self.phrases)
@@ -143,16 +136,10 @@ class ChatState:
         from rkllm_mcp.surfaces.chat.speech import SpokenAnswer  # loads numpy
 
         spoken = SpokenAnswer(self.speaker)
-
-        def show_and_speak(event: Event) -> None:
-            show_event(event)
-            if isinstance(event, Text):
-                spoken.feed(event.text)
-
         with self.interruptible():
             async with open_task_group() as tasks:
                 tasks.start_soon(spoken.play)
-                await answering.follow(self.conversation.id, events, show_and_speak)
+                await answering.follow(self.conversation.id, events, show_event)
                 spoken.finish()
 
     async def ask(self, words: str) -> None:
@@ -178,7 +165,14 @@ class ChatState:
 
     async def attach(self, path: str) -> None:
         """Read a file that goes with the next question; a picture is shown to a model that sees."""
-        if self.host.model.takes_pictures and (picture := await _picture_in(path)) is not None:
+        data = b""
+        if self.host.model.takes_pictures:
+            # A file that cannot be read is reported below.
+            with suppress(OSError):
+                async with await (await anyio.Path(path).expanduser()).open("rb") as opened:
+                    data = await opened.read(_MOST_PICTURE_BYTES)
+        if is_picture(data):
+            picture = Picture.of(data)
             if picture not in self.pictures:
                 self.pictures.append(picture)
             return

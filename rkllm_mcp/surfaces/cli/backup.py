@@ -53,6 +53,7 @@ _FREE_BYTES = 64 * 2**20
 _SQLITE = b"SQLite format 3\0"
 # Below the data folder: what 'models pull', 'runtime pull' and the installer fetch again.
 _FETCHED_AGAIN = frozenset({"models", "runtimes", "uv"})
+_KINDS = ("config", "state", "data")
 _SYSTEM_CONFIG = Path("/etc/rkllm-mcp")
 
 
@@ -204,7 +205,17 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
                 if member.size + _FREE_BYTES > shutil.disk_usage(target).free:
                     problem = f"{source} unpacks to more than {target.parent} has room for"
                     raise UsageError(f"{problem}; free some space, or restore on a larger disk")
-                _extract(archive, member, target)
+                path = PurePosixPath(member.name)
+                is_plain = member.isfile() and not path.is_absolute() and ".." not in path.parts
+                # An archive from another source could name any path.
+                if not is_plain or len(path.parts) < 2 or path.parts[0] not in _KINDS:
+                    problem = f"it has an entry {member.name!r}"
+                    raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({problem})")
+                file = target / path
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with file.open("xb") as copy:
+                    shutil.copyfileobj(cast("IO[bytes]", archive.extractfile(member)), copy)
+                file.chmod(member.mode & 0o700)
                 # The names of many empty files would fill the memory.
                 cast("Any", archive).members.clear()
             return manifest
@@ -249,27 +260,6 @@ def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> 
         raise ValueError(
             f"its manifest is damaged: {where}: {first['msg']}" if where else "its manifest is damaged"
         ) from None
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    path = PurePosixPath(member.name)
-    # An archive from another source could name any path.
-    if (
-        not member.isfile()
-        or path.is_absolute()
-        or ".." in path.parts
-        or len(path.parts) < 2
-        or path.parts[0] not in _KINDS
-    ):
-        raise ValueError(f"it has an entry {member.name!r}")
-    file = target / path
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with file.open("xb") as copy:
-        shutil.copyfileobj(cast("IO[bytes]", archive.extractfile(member)), copy)
-    file.chmod(member.mode & 0o700)
-
-
-_KINDS = ("config", "state", "data")
 
 
 def _replace_all(targets: Mapping[Path, Path]) -> None:
@@ -356,7 +346,10 @@ def restore_command(
         if replaced:
             if not may_proceed(session, f"Replace {len(replaced)} files, such as {replaced[0]}?", yes=yes):
                 return
-            saved = _unused_name(state.with_name(time.strftime("rkllm-mcp-before-restore-%Y%m%d-%H%M%S.tar.gz")))
+            stem = time.strftime("rkllm-mcp-before-restore-%Y%m%d-%H%M%S")
+            endings = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+            names = (state.with_name(f"{stem}{ending}.tar.gz") for ending in endings)
+            saved = next(path for path in names if not path.exists())
             # In this folder until it is whole: what a killed restore leaves is removed with the folder.
             former = Path(scratch) / "former.tar.gz"
             write_backup(former, folders)
@@ -367,9 +360,3 @@ def restore_command(
     for name in manifest["models"]:
         if name not in models_here:
             session.status(f"Model {name!r} is not here: rkllm-mcp models pull {name}")
-
-
-def _unused_name(path: Path) -> Path:
-    stem = path.name.removesuffix(".tar.gz")
-    names = (path.with_name(f"{stem}-{number}.tar.gz") for number in itertools.count(2))
-    return next(name for name in itertools.chain([path], names) if not name.exists())

@@ -76,14 +76,6 @@ async def bench_command(
 
 def shown(report: Report, terminal: Terminal, *, decode: bool = True) -> str:
     """Return the report as text; ``decode`` adds the columns of decoding."""
-    tables = [*_speed(report, decode=decode), *_delivery(report), *_prompts(report)]
-    listings = [terminal.table(heading, [list(map(terminal.word, row)) for row in rows]) for heading, rows in tables]
-    if report.dialogue is not None:
-        listings.append(dialogue_text(report.dialogue, terminal))
-    return "\n".join([*map(terminal.word, _heading(report)), "", *filter(None, listings)])
-
-
-def _heading(report: Report) -> list[str]:
     machine, loading = report.machine, report.loading
     runtime = f"RKLLM {machine.runtime}{' (emulated)' if machine.emulated else ''}"
     lines = [f"{machine.model} on {machine.board}, {runtime}, {machine.context_tokens} tokens of context"]
@@ -93,26 +85,14 @@ def _heading(report: Report) -> list[str]:
         for value, when in ((loading.memory_mb, "after loading"), (loading.peak_memory_mb, "at most"))
         if value is not None
     ]
-    return [*lines, f"loaded in {_figure(loading.load_ms)} ms{''.join(memory)}"]
-
-
-def _speed(report: Report, *, decode: bool) -> list[_Table]:
+    lines.append(f"loaded in {_figure(loading.load_ms)} ms{''.join(memory)}")
+    speeds: list[list[str]] = []
+    for figures in report.lengths:
+        cells = [figures.prefill_ms, figures.prefill_tokens_per_s, figures.time_to_first_token_ms]
+        cells += [figures.decode_ms_per_token, figures.decode_tokens_per_s] if decode else []
+        speeds.append([str(figures.prompt_tokens), *map(_figure, cells)])
     heading = ["PROMPT tokens", "PREFILL ms", "tokens/s", "FIRST TOKEN ms"]
-    rows = [
-        [
-            str(figures.prompt_tokens),
-            _figure(figures.prefill_ms),
-            _figure(figures.prefill_tokens_per_s),
-            _figure(figures.time_to_first_token_ms),
-            *([_figure(figures.decode_ms_per_token), _figure(figures.decode_tokens_per_s)] if decode else []),
-        ]
-        for figures in report.lengths
-    ]
-    return [([*heading, *(["DECODE ms/token", "tokens/s"] if decode else [])], rows)]
-
-
-def _delivery(report: Report) -> list[_Table]:
-    tables: list[_Table] = []
+    tables: list[_Table] = [([*heading, *(["DECODE ms/token", "tokens/s"] if decode else [])], speeds)]
     if (delivery := report.delivery) is not None:
         cells = [delivery.mean_us, delivery.p50_us, delivery.p99_us, delivery.max_us, delivery.blocked_us]
         heading = ["DELIVERY tokens", "mean µs", "median µs", "p99 µs", "max µs", "IN THE CALLBACK µs"]
@@ -122,15 +102,15 @@ def _delivery(report: Report) -> list[_Table]:
         rows = [["idle", f"{busy.idle_ms_per_token:.3f}", ""]]
         rows.append(["never yields", f"{busy.busy_ms_per_token:.3f}", f"{busy.ratio:.4f}"])
         tables.append((heading, rows))
-    return tables
-
-
-def _prompts(report: Report) -> list[_Table]:
     rows = [
         [f"{prompt.tools}", f"{prompt.prompt_tokens}", f"{prompt.first_ms:.2f}", f"{prompt.next_ms:.2f}"]
         for prompt in report.prompts
     ]
-    return [(["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows)]
+    tables.append((["TOOLS", "PROMPT tokens", "written ms", "next question ms"], rows))
+    listings = [terminal.table(heading, [list(map(terminal.word, row)) for row in rows]) for heading, rows in tables]
+    if report.dialogue is not None:
+        listings.append(dialogue_text(report.dialogue, terminal))
+    return "\n".join([*map(terminal.word, lines), "", *filter(None, listings)])
 
 
 def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:

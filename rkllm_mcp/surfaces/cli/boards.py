@@ -315,23 +315,18 @@ async def update_command(
         problem = ""
         if code := await to_thread.run_sync(_run_at, boards[name], _UPDATE):
             problem = f"'rkllm-mcp update --restart' ended with exit code {code}"
-        after = await _status_once_ready(name, boards[name], secret)
+        until = anyio.current_time() + _BACK_S
+        while True:
+            [after] = await board_statuses({name: boards[name]}, {}, secret)
+            if after.is_ready or anyio.current_time() > until:
+                break
+            await anyio.sleep(_LOOK_S)
         if not after.is_ready:
             problem = " and ".join(filter(None, [problem, f"it takes no questions ({after.state})"]))
         if problem:
             left = ", ".join(chosen[number + 1 :]) or "none"
             raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {left}")
         session.status(f"{name}: {_release(statuses[name])} → {_release(after)}, takes questions")
-
-
-async def _status_once_ready(name: str, board: BoardSection, secret: str | None) -> BoardStatus:
-    """Return the state of a board as soon as it takes questions, at the latest after a minute."""
-    until = anyio.current_time() + _BACK_S
-    while True:
-        [status] = await board_statuses({name: board}, {}, secret)
-        if status.is_ready or anyio.current_time() > until:
-            return status
-        await anyio.sleep(_LOOK_S)
 
 
 def _release(status: BoardStatus) -> str:

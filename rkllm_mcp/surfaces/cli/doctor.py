@@ -21,7 +21,7 @@ from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, apply_style, printable
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config.sections import Config
+    pass
 
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
@@ -38,16 +38,6 @@ _MARKS: Mapping[str, tuple[str, str]] = {
     "unknown": ("?", YELLOW),
     "info": ("·", DIM),
 }
-
-
-def _probe(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
-    """The probe's findings and its profile; a runtime that cannot be probed is a finding, too."""
-    try:
-        profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
-    except RuntimeUnusableError as error:
-        return [CheckResult("runtime profile", "fail", error.message, error.remedy)], None
-    saved = CheckResult("runtime profile", "ok", f"kept in {path}")
-    return [*profile_findings(profile), saved], asdict(profile)
 
 
 def report(
@@ -111,8 +101,15 @@ def doctor_command(
     findings = diagnose(config, states=anyio.run(start_servers, config) if count else None)
     profile: dict[str, Any] | None = None
     if probe:
-        results, profile = _probe(session, config)
-        findings = [finding for finding in findings if finding.name != "runtime profile"] + results
+        findings = [finding for finding in findings if finding.name != "runtime profile"]
+        try:
+            measured, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
+        except RuntimeUnusableError as error:
+            # A runtime that cannot be probed is a finding, too.
+            findings.append(CheckResult("runtime profile", "fail", error.message, error.remedy))
+        else:
+            profile = asdict(measured)
+            findings += [*profile_findings(measured), CheckResult("runtime profile", "ok", f"kept in {path}")]
     status = worst(findings)
     if as_json:
         found_values = [asdict(finding) for finding in findings]

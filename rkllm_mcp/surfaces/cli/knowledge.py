@@ -26,16 +26,6 @@ from rkllm_mcp.text import collapse_whitespace, shorten
 _ALL = "*"
 
 
-def _piped_text() -> str:
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError:
-        raise UsageError("standard input is no UTF-8; save it in a file, of which the encoding is found out") from None
-    if not text.strip():
-        raise UsageError("standard input has no text; pipe a document into it")
-    return text
-
-
 def _tell_added(session: Session, name: str, answer: Facts, *, quiet: bool) -> int:
     """Print the result of adding a source; return how many of its files failed."""
     if not quiet:
@@ -123,7 +113,14 @@ def add_command(
     checked_sources: list[tuple[str, Facts]] = []
     for name in sources:
         if name == "-":
-            checked_sources.append((name, {"text": _piped_text()}))
+            try:
+                text = sys.stdin.buffer.read().decode("utf-8")
+            except UnicodeDecodeError:
+                problem = "standard input is no UTF-8"
+                raise UsageError(f"{problem}; save it in a file, of which the encoding is found out") from None
+            if not text.strip():
+                raise UsageError("standard input has no text; pipe a document into it")
+            checked_sources.append((name, {"text": text}))
         elif urlsplit(name).scheme in ("http", "https"):
             checked_sources.append((name, {"url": name}))
         else:
@@ -288,7 +285,15 @@ def model_command(
         sources.choose("")
         session.status("The knowledge server searches by words only from its next start on.")
     else:
-        _set_up_model(session, sources, name, repository, file)
+        with download_progress(session) as report:
+            folder = sources.pull(name, repository, file, report)
+        sys.stdout.write(f"{folder}\n")
+        card = CATALOGUE.get(name)
+        if card and card.npu:
+            session.status(f"The service must run it: 'rkllm-mcp models add {name}', then [service] embedding_model.")
+        session.status(
+            "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
+        )
 
 
 def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
@@ -319,20 +324,6 @@ def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -
 
 def _state(name: str, installed: Sequence[str], chosen: str) -> str:
     return "in use" if name == chosen else "downloaded" if name in installed else ""
-
-
-def _set_up_model(
-    session: Session, sources: EmbedderSources, name: str, repository: str | None, file: str | None
-) -> None:
-    with download_progress(session) as report:
-        folder = sources.pull(name, repository, file, report)
-    sys.stdout.write(f"{folder}\n")
-    card = CATALOGUE.get(name)
-    if card and card.npu:
-        session.status(f"The service must run it: 'rkllm-mcp models add {name}', then [service] embedding_model.")
-    session.status(
-        "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
-    )
 
 
 @command(app, "reindex")

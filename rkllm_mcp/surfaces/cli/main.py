@@ -144,7 +144,12 @@ _TELL_HEADERS = ("httpx", "httpcore", "httpx2", "httpcore2", "websockets")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    _open_closed_streams()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # Python has None in place of a stream that the caller closed; the next file would get its number, which is the
+        # lowest that is free.
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(null, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # for good
     words = list(sys.argv[1:] if arguments is None else arguments)
     Session.spoken = None  # until this command reads a configuration
     for stream in (sys.stdout, sys.stderr):
@@ -237,18 +242,6 @@ def _usage_of(error: Any) -> str:
     return message if message.endswith("?") else f"{message}; see {command} --help"
 
 
-def _open_closed_streams() -> None:
-    """Give the standard streams that the caller closed to the null device.
-
-    Python has None in their place, and the next file or pipe that is opened would get their number.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            # The lowest number that is free is the stream's own.
-            null = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, open(null, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # for good
-
-
 def _leave_output(sentence: str = "") -> None:
     """Leave when standard output takes no more; the interpreter would complain about it at its end."""
     devnull = os.open(os.devnull, os.O_WRONLY)
@@ -306,11 +299,9 @@ def _global_options(
 
 def _log() -> None:
     """Log to standard error, without libraries that log keys."""
-
-    def is_discreet(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
-
     handler = logging.StreamHandler()
-    handler.addFilter(is_discreet)
+    handler.addFilter(
+        lambda record: record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
+    )
     handler.addFilter(redact_record)
     logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s", handlers=[handler])

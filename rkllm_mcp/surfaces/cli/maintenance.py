@@ -83,7 +83,11 @@ def _status(config: Config) -> dict[str, Any]:
     is_own = unit.startswith("active") or any(
         urlsplit(running.address).port == service.used_port(config) for running in running_services()
     )
-    store = state_folder() / "state.db"
+    store, conversations = state_folder() / "state.db", 0
+    if store.is_file():
+        uri = f"{store.resolve().as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
+            conversations = int(connection.execute("SELECT count(*) FROM conversations").fetchone()[0])
     return {
         "running": bool(state) and is_own,
         "state": state if is_own and state else "the port is used by another program" if state else _NOT_RUNNING,
@@ -93,7 +97,7 @@ def _status(config: Config) -> dict[str, Any]:
         "servers": [server.name for server in config.active_servers],
         "configuration": str(config.origin.source or "none"),
         "store": str(store),
-        "conversations": _conversation_count(store),
+        "conversations": conversations,
         "version": __version__,
     }
 
@@ -114,17 +118,6 @@ def _unit_state() -> str:
             )
             return f"{state.stdout.strip() or 'unknown'} ({owner})"
     return "not installed"
-
-
-def _conversation_count(store: Path) -> int:
-    """Return the number of stored conversations; 0 if the database is missing or cannot be read."""
-    if not store.is_file():
-        return 0
-    try:
-        with closing(sqlite3.connect(f"{store.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            return int(connection.execute("SELECT count(*) FROM conversations").fetchone()[0])
-    except sqlite3.Error:
-        return 0
 
 
 def installer_command(action: str) -> list[str] | None:
@@ -191,7 +184,23 @@ def update_command(
     ] = False,
 ) -> int:
     """Update the program with what installed it: uv, pipx, pip or apt."""
-    words = _update_words()
+    words = installer_command("upgrade")
+    if is_debian_package():
+        # An archive that has the package, besides the file that was installed.
+        archives = ""
+        if shutil.which("apt-cache") is not None:
+            query = ["apt-cache", "madison", PACKAGE]
+            archives = subprocess.run(
+                query, check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
+            ).stdout.strip()
+        if not archives:
+            raise UsageError(
+                "the program was installed from a .deb file; download the newer one and run:"
+                " sudo apt install ./rkllm-mcp_VERSION_arm64.deb"
+            )
+    if words is None:
+        folder = shlex.quote(str(Path(__file__).resolve().parents[3]))
+        raise UsageError(f"this is a checkout; update it with: cd {folder} && git pull && scripts/setup")
     if not restart:
         return _update(session, words)
     unit = service.find_installed("restart")
@@ -203,20 +212,6 @@ def update_command(
     finally:
         unit.run("start", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
         session.status("Started.")
-
-
-def _update_words() -> list[str]:
-    """Return the command that updates the program; a UsageError if it has to be updated by hand."""
-    words = installer_command("upgrade")
-    if is_debian_package() and not _has_apt_source():
-        raise UsageError(
-            "the program was installed from a .deb file; download the newer one and run:"
-            " sudo apt install ./rkllm-mcp_VERSION_arm64.deb"
-        )
-    if words is None:
-        folder = shlex.quote(str(Path(__file__).resolve().parents[3]))
-        raise UsageError(f"this is a checkout; update it with: cd {folder} && git pull && scripts/setup")
-    return words
 
 
 def _update(session: Session, words: list[str]) -> int:
@@ -238,16 +233,6 @@ def _update(session: Session, words: list[str]) -> int:
     if _unit_state().startswith("active"):
         session.status("The service still runs the old version: rkllm-mcp service restart")
     return EXIT_DONE
-
-
-def _has_apt_source() -> bool:
-    """Return whether apt knows an archive that has the package, besides the file that was installed."""
-    if shutil.which("apt-cache") is None:
-        return False
-    query = subprocess.run(
-        ["apt-cache", "madison", PACKAGE], check=False, capture_output=True, text=True, timeout=_APT_LIMIT_S
-    )
-    return bool(query.stdout.strip())
 
 
 def _run_installer(words: list[str]) -> int:

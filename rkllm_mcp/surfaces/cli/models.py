@@ -36,7 +36,7 @@ from rkllm_mcp.surfaces.cli.options import (
     usable_models,
 )
 from rkllm_mcp.surfaces.invocation import Session
-from rkllm_mcp.surfaces.terminal import Terminal, write_json
+from rkllm_mcp.surfaces.terminal import write_json
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -45,29 +45,6 @@ if TYPE_CHECKING:
 
 
 _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "TOOLS", "FITS", "DESCRIPTION")
-
-
-def _row(
-    sources: ModelSources,
-    folder: ModelFolder,
-    phrases: Catalogue,
-    terminal: Terminal,
-    common: str,
-    *,
-    is_recommended: bool,
-) -> tuple[str, ...]:
-    speed, memory = figures(folder)
-    tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
-    reason = "" if fits.reason == common else phrases.translate_text("models.phrases", fits.reason)
-    return (
-        f"{folder.name} *" if is_recommended else folder.name,
-        terminal.word(state_of(folder)),
-        f"{speed:g} tok/s" if speed else "",
-        f"{memory} MB" if memory else "",
-        f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
-        ": ".join(filter(None, (terminal.word(fits.verdict), reason))),
-        phrases.translate_text("models.phrases", folder.card.description),
-    )
 
 
 def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
@@ -80,30 +57,6 @@ def _as_dict(sources: ModelSources, folder: ModelFolder) -> dict[str, Any]:
         "tokenizer": str(folder.tokenizer),
         "missing": [str(path) for path in folder.missing],
     }
-
-
-def _load_in_service(session: Session, name: str) -> str:
-    """Ask the service of this configuration to load a model; return a sentence about it, or raise a UsageError."""
-    import httpx2
-
-    config = session.config()
-    section = config.service
-    host = "127.0.0.1" if section.host in {"0.0.0.0", "::", "localhost"} else section.host  # noqa: S104  # to connect to
-    keys = [key for key in section.api_keys if not is_hashed(key)]
-    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-    limit_s = 2 * config.runtime.start_timeout_s
-    try:
-        client = httpx2.Client(timeout=httpx2.Timeout(limit_s, connect=2.0), trust_env=False)
-        with client:
-            url, limits = f"{web_address(host, section.port)}/v1/models:load", AnswerLimits(limit_s, 65_536)
-            answer = fetch_now(client, "POST", url, limits, json={"model": name}, headers=headers)
-    except (httpx2.TransportError, AnswerRefusedError):
-        return "No service runs here now."
-    if answer.status == 200:
-        return "The running service has loaded it."
-    if answer.status in {401, 403, 404, 405}:
-        return "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
-    raise UsageError(f"the running service did not load {name!r}: {answer.content[:500].decode(errors='replace')}")
 
 
 def _phrases(session: Session) -> Catalogue:
@@ -266,9 +219,21 @@ def list_command(session: Session, as_json: AsJson = False) -> None:
     # What keeps every model of a board from running on a PC is told once.
     refused = [fits.reason for fits in map(sources.fitness_of, folders) if fits.verdict == "no"]
     common = refused[0] if len(refused) > 1 and len(set(refused)) == 1 else ""
-    rows = [
-        _row(sources, folder, phrases, session.terminal, common, is_recommended=folder in best) for folder in folders
-    ]
+    rows: list[tuple[str, ...]] = []
+    for folder in folders:
+        speed, memory = figures(folder)
+        tools, fits = folder.card.tool_calls, sources.fitness_of(folder)
+        reason = "" if fits.reason == common else phrases.translate_text("models.phrases", fits.reason)
+        row = (
+            f"{folder.name} *" if folder in best else folder.name,
+            session.terminal.word(state_of(folder)),
+            f"{speed:g} tok/s" if speed else "",
+            f"{memory} MB" if memory else "",
+            f"{tools.single_percent:.0f} %" if tools and tools.single_percent is not None else "",
+            ": ".join(filter(None, (session.terminal.word(fits.verdict), reason))),
+            phrases.translate_text("models.phrases", folder.card.description),
+        )
+        rows.append(row)
     sys.stdout.write(session.terminal.table(_HEADING, rows))
     if common:
         reason = phrases.translate_text("models.phrases", common)
@@ -378,8 +343,28 @@ def use_command(
     session: Session, name: Annotated[str, argument("Name of an installed model.", autocompletion=usable_models)]
 ) -> None:
     """Use an installed model from now on: it is written into the configuration, and a running service loads it."""
-    folder, target = load_model(name), session.target_file()
-    loaded = _load_in_service(session, folder.name)
+    import httpx2
+
+    folder, target, config = load_model(name), session.target_file(), session.config()
+    section, limit_s = config.service, 2 * config.runtime.start_timeout_s
+    host = "127.0.0.1" if section.host in {"0.0.0.0", "::", "localhost"} else section.host  # noqa: S104  # to connect to
+    keys = [key for key in section.api_keys if not is_hashed(key)]
+    headers = {"Authorization": f"Bearer {keys[0]}"} if keys else {}
+    try:
+        client = httpx2.Client(timeout=httpx2.Timeout(limit_s, connect=2.0), trust_env=False)
+        with client:
+            url, limits = f"{web_address(host, section.port)}/v1/models:load", AnswerLimits(limit_s, 65_536)
+            answer = fetch_now(client, "POST", url, limits, json={"model": folder.name}, headers=headers)
+    except (httpx2.TransportError, AnswerRefusedError):
+        loaded = "No service runs here now."
+    else:
+        if answer.status == 200:
+            loaded = "The running service has loaded it."
+        elif answer.status in {401, 403, 404, 405}:
+            loaded = "The running service takes it over with 'systemctl reload rkllm-mcp', or when it is started again."
+        else:
+            reason = answer.content[:500].decode(errors="replace")
+            raise UsageError(f"the running service did not load {folder.name!r}: {reason}")
     file = read_file(target) if target.exists() else {}
     # A file with a path keeps that key: it may have only one of them.
     by_path = "path" in file.get("model", {})

@@ -218,10 +218,7 @@ def in_loop(session: Session, work: Callable[[], Awaitable[int | None]]) -> int:
     # A person may be asked for a token, and could not interrupt that inside of the loop.
     _ = session.tokens
 
-    async def checked_code() -> int:
-        return await work() or EXIT_DONE
-
-    return run_async(checked_code)
+    return run_async(work)
 
 
 def may_remove(session: Session, what: str, *, yes: bool) -> bool:

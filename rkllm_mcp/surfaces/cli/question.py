@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -118,12 +119,9 @@ async def read_named_file(file: str, session: Session) -> str:
     Raises:
         UsageError: it cannot be read, or has no text.
     """
-
-    def read() -> str:
-        return _named_text(file, "en", session, lambda data, name: _text_of(data, name, session))
-
     # The reader of documents has its own event loop.
-    return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+    text_of = partial(_text_of, session=session)
+    return await anyio.to_thread.run_sync(_named_text, file, "en", session, text_of, abandon_on_cancel=True)
 
 
 def _named_text(file: str, language: Language, session: Session, text_of: Callable[[bytes, str], str]) -> str:

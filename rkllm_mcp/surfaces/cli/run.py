@@ -73,22 +73,6 @@ def _as_text(parts: Sequence[PromptPart]) -> str:
 _READ_BYTES = 4096
 
 
-def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thinking: str) -> None:
-    from rkllm_mcp.toolcalls.detector import ThinkingMode
-    from rkllm_mcp.toolcalls.explain import explain
-
-    for explanation in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
-        _print_line({"kind": "why", "text": explanation.text, "why": explanation.why})
-
-
-def called_tools(text: str) -> tuple[ToolSpec, ...]:
-    """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
-    from rkllm_mcp.toolcalls.resolve import names_in
-
-    names = names_in(text) or ("any",)
-    return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
-
-
 def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str) -> Detector:
     from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
     from rkllm_mcp.toolcalls.formats import SYNTAXES
@@ -414,11 +398,23 @@ def detect_command(
         session.status("Paste what the model wrote, then Ctrl-D.")
     if tools is None or explain:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-        declared = called_tools(text) if tools is None else read_tools(Path(tools).expanduser())
+        if tools is None:
+            from rkllm_mcp.toolcalls.resolve import names_in
+
+            # A tool of every name that a call may have; without any tool nothing would be looked for.
+            names = names_in(text) or ("any",)
+            declared = tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
+        else:
+            declared = read_tools(Path(tools).expanduser())
         detector = _detector(syntax or (), declared, thinking)
         _print([*detector.feed(text), *detector.finish()])
         if explain:
-            _explain(text, declared, syntax or (), thinking)
+            from rkllm_mcp.toolcalls.detector import ThinkingMode
+            from rkllm_mcp.toolcalls.explain import explain as explanations_of
+
+            mode = cast("ThinkingMode", thinking)
+            for explanation in explanations_of(text, declared, tuple(syntax or ()) or None, mode):
+                _print_line({"kind": "why", "text": explanation.text, "why": explanation.why})
         return
     detector = _detector(syntax or (), read_tools(Path(tools).expanduser()), thinking)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -6,7 +6,6 @@ A tenant manages theirs over HTTP. No model is loaded.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -27,7 +26,6 @@ from rkllm_mcp.schedules.runner import (
     schedule_of_sentence,
     zone_here,
 )
-from rkllm_mcp.store import Store
 from rkllm_mcp.surfaces.cli.files import read_export
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option
 from rkllm_mcp.surfaces.invocation import Session
@@ -175,8 +173,16 @@ async def log_command(
     as_json: AsJson = False,
 ) -> None:
     """Show what became of the latest runs."""
+    language, rows = session.terminal.language, list[dict[str, str]]()
     async with open_stored(session.config()) as store:
-        rows = await _log(store, name, limit, session)
+        schedules = {schedule.id: schedule for schedule in await store.schedules.all(OWNER)}
+        chosen = (await find_schedule(store.schedules, OWNER, name)).id if name else ""
+        for run in await store.schedules.runs(OWNER, chosen, limit=limit):
+            schedule = schedules[run.schedule]
+            notice = notice_of(schedule, run, language)
+            time = describe_moment(run.ended or run.claimed, read_zone(schedule.zone), language)
+            values = {"schedule": schedule.id, "time": time, "outcome": session.terminal.word(run.outcome)}
+            rows.append({**values, "title": notice.title, "text": notice.text, "delivery": run.delivery})
     cells = [
         (row["time"], row["outcome"], collapse_whitespace(f"{row['title']}: {row['text']}"), row["delivery"])
         for row in rows
@@ -185,19 +191,6 @@ async def log_command(
     session.show(rows, session.terminal.table(heading, cells), as_json=as_json)
     if not rows and not as_json:
         session.status("No schedule has run yet.")
-
-
-async def _log(store: Store, name: str, limit: int, session: Session) -> Sequence[dict[str, str]]:
-    schedules = {schedule.id: schedule for schedule in await store.schedules.all(OWNER)}
-    chosen = (await find_schedule(store.schedules, OWNER, name)).id if name else ""
-    language, rows = session.terminal.language, list[dict[str, str]]()
-    for run in await store.schedules.runs(OWNER, chosen, limit=limit):
-        schedule = schedules[run.schedule]
-        notice = notice_of(schedule, run, language)
-        time = describe_moment(run.ended or run.claimed, read_zone(schedule.zone), language)
-        values = {"schedule": schedule.id, "time": time, "outcome": session.terminal.word(run.outcome)}
-        rows.append({**values, "title": notice.title, "text": notice.text, "delivery": run.delivery})
-    return rows
 
 
 @command(app, "import")

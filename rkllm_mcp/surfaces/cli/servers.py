@@ -325,16 +325,6 @@ def new_command(
         "SCHEME": name.lower().replace("_", "-"),
         "PATH": shlex.quote(str(target / "server.py")),
     }
-    _write(target, words)
-    for file in FILES:
-        sys.stdout.write(f"{target / file}\n")
-    if is_added:
-        _add(session, {"name": name, "command": "${PYTHON}", "args": [str(target / "server.py")]})
-    else:
-        session.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
-
-
-def _write(target: Path, words: dict[str, str]) -> None:
     try:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
@@ -343,3 +333,9 @@ def _write(target: Path, words: dict[str, str]) -> None:
             (target / file).write_text(filled_template(f"server_template/{file}", words), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another folder with --folder") from None
+    for file in FILES:
+        sys.stdout.write(f"{target / file}\n")
+    if is_added:
+        _add(session, {"name": name, "command": "${PYTHON}", "args": [str(target / "server.py")]})
+    else:
+        session.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")

@@ -69,6 +69,10 @@ _REFERENCE = re.compile(r"(?<!\\)\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _HANDED_OVER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "PYTHON"})
 
 
+# Folders that a service does not see, but for what it needs of them.
+_HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108
+
+
 @dataclass(frozen=True)
 class UnitOptions:
     """Settings of a unit."""
@@ -101,6 +105,15 @@ def user_unit(wishes: UnitOptions) -> str:
 
 def _unit(template: str, wishes: UnitOptions) -> str:
     """Return a template without its comments, and without the lines that are not needed."""
+    paths = (*wishes.readable, *wishes.writable)
+    hidden = {path for path in paths if any(map(path.is_relative_to, _HIDDEN))}
+    shown = {
+        "BindReadOnlyPaths": [
+            path for path in paths if path in hidden and not any(map(path.is_relative_to, wishes.writable))
+        ],
+        "BindPaths": [path for path in wishes.writable if path in hidden],
+        "ReadWritePaths": [path for path in wishes.writable if path not in hidden],
+    }
     calls = ["@system-service @mount"] if wishes.namespaces else ["@system-service", "~@privileged"]
     values = {
         "COMMAND": " ".join(map(_word, [*wishes.program, "--config", str(wishes.config), "serve"])),
@@ -112,7 +125,7 @@ def _unit(template: str, wishes: UnitOptions) -> str:
         # RemoveIPC would remove that of the person's other programs.
         "ACCOUNT": f"User={_word(wishes.user)}" if wishes.user else "DynamicUser=yes\nRemoveIPC=yes",
         "ENVIRONMENT": _lines("Environment", [_word(f"{name}={value}") for name, value in wishes.environment]),
-        "PATHS": _paths(wishes),
+        "PATHS": "\n".join(_lines(key, [_word(str(path)) for path in chosen]) for key, chosen in shown.items()),
         "NAMESPACES": "user mnt pid ipc uts net cgroup" if wishes.namespaces else "yes",
         "SYSTEM_CALLS": _lines("SystemCallFilter", calls),
     }
@@ -122,20 +135,6 @@ def _unit(template: str, wishes: UnitOptions) -> str:
 
 def _lines(key: str, values: Sequence[str]) -> str:
     return "\n".join(f"{key}={value}" for value in values) or "# none"
-
-
-def _paths(wishes: UnitOptions) -> str:
-    hidden = [path for path in (*wishes.readable, *wishes.writable) if _is_hidden(path)]
-    folders = {
-        "BindReadOnlyPaths": [path for path in hidden if not any(map(path.is_relative_to, wishes.writable))],
-        "BindPaths": [path for path in wishes.writable if _is_hidden(path)],
-        "ReadWritePaths": [path for path in wishes.writable if not _is_hidden(path)],
-    }
-    return "\n".join(_lines(key, [_word(str(path)) for path in paths]) for key, paths in folders.items())
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 
 
 def _word(text: str) -> str:
@@ -175,7 +174,15 @@ class UnitLocation:
             raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{see}") from None
         if completed.returncode:
             message = " ".join(completed.stderr.split()) or f"exit code {completed.returncode}"
-            message = (self._last_error(began) if advice else "") or message
+            if advice and shutil.which("journalctl") is not None:
+                # The program's own sentence is better, if the journal has it and is open.
+                query = ["journalctl", "-q", *self.journal, "--since", f"@{began}", "-o", "cat", "--no-pager"]
+                with suppress(subprocess.TimeoutExpired):
+                    log = subprocess.run(
+                        query, check=False, capture_output=True, text=True, errors="replace", timeout=30
+                    )
+                    errors = [line for line in log.stdout.splitlines() if line.startswith("Error: ")]
+                    message = errors[-1].removeprefix("Error: ") or message if errors else message
             raise ServiceControlError(f"'{' '.join(command)}' failed: {message}{see}")
         return completed.stdout
 
@@ -195,18 +202,6 @@ class UnitLocation:
         # --user would read the user's own files alone, which a journal in memory does not have.
         return ["--user-unit" if self.is_user else "-u", UNIT_NAME]
 
-    def _last_error(self, began: int) -> str:
-        """Return the program's own sentence since ``began``, seconds; empty if the journal has none or is closed."""
-        if shutil.which("journalctl") is None:
-            return ""
-        words = ["journalctl", "-q", *self.journal, "--since", f"@{began}", "-o", "cat", "--no-pager"]
-        try:
-            completed = subprocess.run(words, check=False, capture_output=True, text=True, errors="replace", timeout=30)
-        except subprocess.TimeoutExpired:
-            return ""
-        lines = [line for line in completed.stdout.splitlines() if line.startswith("Error: ")]
-        return lines[-1].removeprefix("Error: ") if lines else ""
-
 
 class ServiceControlError(RkllmMcpError):
     """systemctl failed."""
@@ -214,7 +209,14 @@ class ServiceControlError(RkllmMcpError):
 
 def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptions:
     """Return the settings of the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each."""
-    pairs = tuple(map(_credential, credentials))
+    pairs: list[tuple[str, Path]] = []
+    for text in credentials:
+        name, equals, file = text.partition("=")
+        path = Path(file).expanduser().absolute()
+        if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
+            problem = f"--credential {text!r} is not NAME=FILE with a file that exists"
+            raise UsageError(f"{problem}, as in API_KEY=/etc/api.key")
+        pairs.append((name, path))
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
     config = session.config(environment)
@@ -227,7 +229,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     unsaved = [name for name in referred if name in os.environ and name not in {*credential_files, *_HANDED_OVER}]
     saved = {name: credentials_folder(source) / name for name in referred if name not in credential_files}
     kept = {name: path for name, path in saved.items() if name in unsaved or path.is_file()}
-    pairs += tuple(kept.items())
+    pairs += kept.items()
     devices = npu_devices()
     account = account_of(source)
     script = Path(sys.executable).parent / "rkllm-mcp"
@@ -241,7 +243,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         groups=sorted({group for device in devices for group in _group(device)} | ({account.group} - {""})),
         readable=tuple(dict.fromkeys(_readable(config, source, account))),
         writable=tuple(dict.fromkeys(_writable(config, source, account))),
-        credentials=pairs,
+        credentials=tuple(pairs),
         unsaved=unsaved,
         namespaces=any(config.security.sandbox if server.sandbox is None else server.sandbox for server in servers),
         user=account.user,
@@ -403,14 +405,6 @@ def _write_secret(config: Path, file: Path, secret: str, advice: str) -> None:
     write_whole(file, f"{secret}\n", advice)
     if os.geteuid() == 0:
         os.chown(file, owner.st_uid, owner.st_gid)
-
-
-def _credential(text: str) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    path = Path(file).expanduser().absolute()
-    if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
-        raise UsageError(f"--credential {text!r} is not NAME=FILE with a file that exists, as in API_KEY=/etc/api.key")
-    return name, path
 
 
 def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:

@@ -46,18 +46,16 @@ def account_of(config: Path) -> Account:
         # With sudo the environment is root's.
         environment = os.environ if os.geteuid() == status.st_uid else {"HOME": person.pw_dir}
         return Account(person.pw_name, "", user_folder("data", environment))
-    is_open = bool(status.st_mode & stat.S_IROTH)
-    return Account("", "" if is_open else _reading_group(status), user_folder("data"))
-
-
-def _reading_group(status: os.stat_result) -> str:
-    """Return the group that the file is open to; the service's own if that is none or root's."""
-    if status.st_gid and status.st_mode & stat.S_IRGRP:
-        try:
-            return grp.getgrgid(status.st_gid).gr_name
-        except KeyError:
-            return str(status.st_gid)
-    return CONFIG_GROUP
+    group = ""
+    if not status.st_mode & stat.S_IROTH:
+        # The group that the file is open to; the service's own if that is none or root's.
+        group = CONFIG_GROUP
+        if status.st_gid and status.st_mode & stat.S_IRGRP:
+            try:
+                group = grp.getgrgid(status.st_gid).gr_name
+            except KeyError:
+                group = str(status.st_gid)
+    return Account("", group, user_folder("data"))
 
 
 def open_to_service(account: Account, config: Path, readable: Iterable[Path]) -> None:
@@ -74,27 +72,24 @@ def open_to_service(account: Account, config: Path, readable: Iterable[Path]) ->
             raise UsageError(f"{account.data} cannot be made ({error.strerror}); run it with sudo") from None
         return
     if account.group == CONFIG_GROUP:
-        _grant(config)
+        command = ["groupadd", "--system", "--force", CONFIG_GROUP]
+        if shutil.which(command[0]) is None:
+            problem = f"{command[0]} is not installed, and {config} is private"
+            raise UsageError(f"{problem}; let a group read it, or all: chmod")
+        completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+        if completed.returncode:
+            problem = f"the group {CONFIG_GROUP} cannot be made ({completed.stderr.strip()})"
+            raise UsageError(f"{problem}; run it with sudo")
+        try:
+            shutil.chown(config, group=CONFIG_GROUP)
+            config.chmod(stat.S_IMODE(config.stat().st_mode) | stat.S_IRGRP)
+        except (OSError, LookupError) as error:
+            problem = f"{config} cannot be opened to the group {CONFIG_GROUP} ({error})"
+            raise UsageError(f"{problem}; run it with sudo") from None
     closed = [path for path in readable if not _is_open(path)]
     if closed:
         paths = " ".join(map(str, closed))
         raise UsageError(f"the service, which does not run as root, cannot read {paths}; open it: chmod o+rX {paths}")
-
-
-def _grant(config: Path) -> None:
-    """Let the group read a file of root."""
-    command = ["groupadd", "--system", "--force", CONFIG_GROUP]
-    if shutil.which(command[0]) is None:
-        raise UsageError(f"{command[0]} is not installed, and {config} is private; let a group read it, or all: chmod")
-    completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
-    try:
-        if completed.returncode == 0:
-            shutil.chown(config, group=CONFIG_GROUP)
-            config.chmod(stat.S_IMODE(config.stat().st_mode) | stat.S_IRGRP)
-            return
-    except (OSError, LookupError) as error:
-        raise UsageError(f"{config} cannot be opened to the group {CONFIG_GROUP} ({error}); run it with sudo") from None
-    raise UsageError(f"the group {CONFIG_GROUP} cannot be made ({completed.stderr.strip()}); run it with sudo")
 
 
 def _is_open(path: Path) -> bool:

@@ -63,7 +63,6 @@ from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, 
 from rkllm_mcp.surfaces.terminal import BOLD, DIM, is_interactive
 
 if TYPE_CHECKING:
-    from rkllm_mcp.models.cards import ModelFolder
     from rkllm_mcp.models.install import ModelSources
 
 _ALL_DEVICES = "0.0.0.0"  # noqa: S104  # after its own question, and with a key
@@ -249,7 +248,13 @@ class _Setup:
         if is_emulated:
             self._build_emulator()
             if self.cpu:
-                self._fetch_llama()
+                from rkllm_mcp.models.llama import has_llama, llama_folder, pull_llama
+
+                if not has_llama():
+                    self.journal.begin(llama_folder())
+                    pull_llama(lambda _: self.tell("setup.fetching_llama"))
+                    self.journal.done(llama_folder())
+                self.say(f"✓ {llama_folder()}")
             return "emulator"
         requested = self.session.runtime or "auto"
         path = runtimes.library_in_use(requested)
@@ -289,15 +294,6 @@ class _Setup:
                 path = prepare_emulator()
         self.say(f"✓ {path}")
 
-    def _fetch_llama(self) -> None:
-        from rkllm_mcp.models.llama import has_llama, llama_folder, pull_llama
-
-        if not has_llama():
-            self.journal.begin(llama_folder())
-            pull_llama(lambda _: self.tell("setup.fetching_llama"))
-            self.journal.done(llama_folder())
-        self.say(f"✓ {llama_folder()}")
-
     @contextmanager
     def _ticking(self) -> Generator[None]:
         """Print now and then how long the block has been running."""
@@ -334,13 +330,34 @@ class _Setup:
             return name
         models = {folder.folder.name: folder for folder in self.sources.models() if not folder.card.emulated}
         if name is None:
-            name = self._choose_model([*models.values()])
-        folder = models.get(name)
-        if folder is not None and not folder.missing:
-            self.journal.done(folder.folder)
-            self.tell("setup.here", what=folder.folder)
+            best = by_recommendation(self.sources, [*models.values()])[:_SHOWN_MODELS]
+            if not best:
+                raise UsageError(self.texts.sentence("setup.no_model"))
+            self.tell("setup.models")
+            for count, offered in enumerate(best, 1):
+                speed, memory = figures(offered)
+                published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
+                description = self.texts.translate_text("models.phrases", offered.card.description)
+                self.say(f"  {count}  {offered.folder.name}  ({published})  {description}")
+            name = self._pick([offered.folder.name for offered in best], [*models])
+        present = models.get(name)
+        if present is not None and not present.missing:
+            self.journal.done(present.folder)
+            self.tell("setup.here", what=present.folder)
             return name
-        self._fetch_model(name)
+        from rkllm_mcp.models.install import Pull, pull
+
+        folder = self.sources.folders.folder(name)
+        self._creates(folder)
+        self.tell("setup.fetching_model", name=name)
+        try:
+            with download_progress(self.session) as report:
+                pull(self.sources, Pull(name), report)
+        except KeyboardInterrupt:
+            self.tell("setup.kept_download")
+            raise
+        self.journal.done(folder)
+        self.say(f"✓ {folder}")
         return name
 
     def _model_for_cpu(self, name: str | None) -> str:
@@ -349,7 +366,15 @@ class _Setup:
 
         models = self.sources.models()
         if name is None:
-            name = self._chosen_for_cpu(models)
+            here = [folder.name for folder in models if folder.has_weights]
+            cards = {folder.name: folder.card.cpu for folder in models if folder.card.cpu is not None}
+            names = [*here, *(name for name in sorted(cards, key=lambda name: name != _CPU_MODEL) if name not in here)]
+            self.tell("setup.cpu_models")
+            for count, offered in enumerate(names, 1):
+                card = cards.get(offered)
+                about = "" if card is None else f"  ({card.size_mb} MB, {card.licence})  {card.good_for}"
+                self.say(f"  {count}  {offered}{about}")
+            name = self._pick(names)
         present = next((folder for folder in models if folder.has_weights and folder.name == name), None)
         if present is not None:
             self.tell("setup.here", what=present.folder)
@@ -365,17 +390,6 @@ class _Setup:
         self.say(f"✓ {folder.folder}")
         return folder.name
 
-    def _chosen_for_cpu(self, models: Sequence[ModelFolder]) -> str:
-        here = [folder.name for folder in models if folder.has_weights]
-        cards = {folder.name: folder.card.cpu for folder in models if folder.card.cpu is not None}
-        names = [*here, *(name for name in sorted(cards, key=lambda name: name != _CPU_MODEL) if name not in here)]
-        self.tell("setup.cpu_models")
-        for count, name in enumerate(names, 1):
-            card = cards.get(name)
-            about = "" if card is None else f"  ({card.size_mb} MB, {card.licence})  {card.good_for}"
-            self.say(f"  {count}  {name}{about}")
-        return self._pick(names)
-
     def _pick(self, names: Sequence[str], others: Sequence[str] = (), *, option: str = "--model") -> str:
         """Ask for one of the names, by its number or itself; the first with ``--yes``."""
         if self.yes:
@@ -385,34 +399,6 @@ class _Setup:
         while (answer := self.asker.line(self.texts.sentence("setup.ask_model"), option)) not in answers:
             pass
         return answers[answer]
-
-    def _choose_model(self, folders: Sequence[ModelFolder]) -> str:
-        offered = by_recommendation(self.sources, folders)
-        if not offered:
-            raise UsageError(self.texts.sentence("setup.no_model"))
-        best = offered[:_SHOWN_MODELS]
-        self.tell("setup.models")
-        for count, folder in enumerate(best, 1):
-            speed, memory = figures(folder)
-            published = f"{f'{speed:g}' if speed else '?'} tok/s, {memory or '?'} MB"
-            description = self.texts.translate_text("models.phrases", folder.card.description)
-            self.say(f"  {count}  {folder.folder.name}  ({published})  {description}")
-        return self._pick([folder.folder.name for folder in best], [folder.folder.name for folder in folders])
-
-    def _fetch_model(self, name: str) -> None:
-        from rkllm_mcp.models.install import Pull, pull
-
-        folder = self.sources.folders.folder(name)
-        self._creates(folder)
-        self.tell("setup.fetching_model", name=name)
-        try:
-            with download_progress(self.session) as report:
-                pull(self.sources, Pull(name), report)
-        except KeyboardInterrupt:
-            self.tell("setup.kept_download")
-            raise
-        self.journal.done(folder)
-        self.say(f"✓ {folder}")
 
     def _configuration(self, model: str, library: str) -> Config:
         """Write the configuration, or show what to change in the one that exists; returns the one in force."""

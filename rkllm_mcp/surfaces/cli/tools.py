@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -64,17 +64,13 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str,
             raise UsageError(f"the arguments are not JSON: {error.msg} at column {error.colno}; mend them") from None
     properties: Mapping[str, Any] = schema.get("properties") or {}
     pairs = read_pairs(words, advice="write KEY=VALUE, or all of them as one JSON object in quotes")
-    return {key: _argument(text, properties.get(key)) for key, text in pairs.items()}
-
-
-def _argument(text: str, schema: Any) -> Any:
-    types: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
-    if types == "string":
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+    arguments: dict[str, Any] = dict(pairs)
+    for key, text in pairs.items():
+        part = properties.get(key)
+        if not isinstance(part, Mapping) or cast("Mapping[str, Any]", part).get("type") != "string":
+            with suppress(json.JSONDecodeError):
+                arguments[key] = json.loads(text)
+    return arguments
 
 
 def tool_dict(tool: ToolSpec) -> dict[str, Any]:

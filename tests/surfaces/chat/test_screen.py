@@ -21,7 +21,7 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
 )
-from rkllm_mcp.surfaces.chat.render import Renderer, TerminalRenderer
+from rkllm_mcp.surfaces.chat.render import TerminalRenderer
 from rkllm_mcp.surfaces.chat.screen import ScreenRenderer, renderer_for
 from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.cuts import splits
@@ -248,7 +248,7 @@ def test_a_note_during_an_answer_appears_above_it() -> None:
 
 
 def test_markdown_is_for_screens_whose_owner_wants_it() -> None:
-    def kind(plain: bool = False, **env: str) -> type[Renderer]:
+    def kind(plain: bool = False, **env: str) -> type[ScreenRenderer | TerminalRenderer]:
         with VirtualScreen(80) as screen:
             return type(
                 renderer_for(
