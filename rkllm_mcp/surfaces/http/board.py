@@ -135,13 +135,9 @@ class Moment(Collector):
             for core, percent in enumerate(now.npu_load):
                 load.add_metric([str(core)], percent / 100)
             yield load
-        yield from self._model()
-
-    def _model(self) -> Iterator[Metric]:
-        tenants = self._service.tenants
-        if not tenants.is_open:
+        if not service.tenants.is_open:
             return
-        model_host = tenants.model_host
+        model_host = service.tenants.model_host
         about = GaugeMetricFamily("rkllm_mcp_info", "What answers.", labels=["version", "model", "emulated"])
         about.add_metric([__version__, model_host.name, str(model_host.is_emulated).lower()], 1)
         yield about

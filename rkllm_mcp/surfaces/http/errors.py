@@ -288,16 +288,6 @@ def _not_offered(path: str) -> str:
     return ""
 
 
-def _with_base_url(path: str, message: str) -> tuple[str, str]:
-    """Return the address that a program means with another base URL, and a sentence about it; else both unchanged."""
-    end = max((end for end in _ENDINGS if path.endswith(end)), key=len, default="")
-    meant = f"{_ENDINGS[end]}{end}" if end else path
-    if meant == path:
-        return path, message
-    base = "ends in /v1, once" if _ENDINGS[end] else "is the address of this service without a path"
-    return meant, f"there is nothing at this address; the API is at {meant}, so the base URL in the program {base}"
-
-
 def response_to(error: BaseException, path: str = "", language: Language = "en", method: str = "POST") -> Response:
     """The answer to a request for ``path`` that ended in an error, in a person's language."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
@@ -311,7 +301,13 @@ def response_to(error: BaseException, path: str = "", language: Language = "en",
             # Where another route is at the address, its methods would be the wrong advice for what programs create.
             status, message, headers = 404, says, {}
         elif status == 404:
-            path, message = _with_base_url(path, message)
+            # A program may mean an address of an API with another base URL.
+            end = max((end for end in _ENDINGS if path.endswith(end)), key=len, default="")
+            meant = f"{_ENDINGS[end]}{end}" if end else path
+            if meant != path:
+                base = "ends in /v1, once" if _ENDINGS[end] else "is the address of this service without a path"
+                advice = f"the API is at {meant}, so the base URL in the program {base}"
+                path, message = meant, f"there is nothing at this address; {advice}"
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
         problem = HTTPError(status, message, headers=headers)

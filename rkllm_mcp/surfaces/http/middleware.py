@@ -155,22 +155,16 @@ def check_host(headers: Mapping[str, str], config: Config) -> None:
 def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
     """Return the origin of the page that sends a request, None without one; a foreign page is refused with 403."""
     origin = headers.get("origin")
-    if origin is None:
-        return None
-    if origin in config.service.cors or "*" in config.service.cors or _is_own(origin, headers.get("host", "")):
+    if origin is None or origin in config.service.cors or "*" in config.service.cors:
         return origin
+    # The page of this service has its scheme, host and port.
+    with suppress(ValueError):
+        there, here = urlsplit(origin), urlsplit(f"//{headers.get('host', '')}")
+        default = _DEFAULT_PORTS.get(there.scheme)
+        is_same = (there.hostname, there.port or default) == (here.hostname, here.port or default)
+        if is_same and default is not None:
+            return origin
     raise HTTPError(403, f"pages of {origin} may not use this board; add it to cors in [service]")
-
-
-def _is_own(origin: str, host: str) -> bool:
-    try:
-        parts = urlsplit(origin)
-        own_address = urlsplit(f"//{host}")
-        default = _DEFAULT_PORTS.get(parts.scheme)
-        there, here = (parts.hostname, parts.port or default), (own_address.hostname, own_address.port or default)
-    except ValueError:
-        return False
-    return default is not None and there == here
 
 
 logger = logging.getLogger("rkllm_mcp.access")

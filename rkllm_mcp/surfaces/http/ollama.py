@@ -332,7 +332,11 @@ async def pull(request: Request) -> object:
     body = await bodies.read(request, PullBody)
     if not body.wanted_name:
         raise HTTPError(400, "name the model to download", param="model")
-    wish = _wish(body.wanted_name)
+    from rkllm_mcp.models.install import Pull
+
+    name = body.wanted_name.removeprefix("hf.co/").removeprefix("huggingface.co/")
+    repository, _, file = name.partition(":")
+    wish = Pull(repository.rpartition("/")[2].lower(), repository, file or None) if "/" in name else Pull(name)
     if body.stream:
         return line_stream(lambda stream: _pull(wish, stream.write), NDJSON)
 
@@ -341,16 +345,6 @@ async def pull(request: Request) -> object:
 
     await while_connected(request, partial(_pull, wish, silent))
     return {"status": "success"}
-
-
-def _wish(name: str) -> Pull:
-    from rkllm_mcp.models.install import Pull
-
-    name = name.removeprefix("hf.co/").removeprefix("huggingface.co/")
-    if "/" not in name:
-        return Pull(name)
-    repository, _, file = name.partition(":")
-    return Pull(repository.rpartition("/")[2].lower(), repository, file or None)
 
 
 async def _pull(wish: Pull, write: Write) -> None:

@@ -111,12 +111,13 @@ def embedder_of(request: Request) -> AuxiliaryModel:
 
 async def embed_in_turn(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
     """Return the vectors of texts, once the request's turn has come."""
-
-    async def embed_texts(embedder: AuxiliaryModel) -> list[array[float]]:
-        return await embedder.embed(texts, dimensions=dimensions)
-
     cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
-    return await evaluate_in_turn(request, tenant_of(request).app.config.service.embedding_model, embed_texts, cost)
+    return await evaluate_in_turn(
+        request,
+        tenant_of(request).app.config.service.embedding_model,
+        lambda embedder: embedder.embed(texts, dimensions=dimensions),
+        cost,
+    )
 
 
 @dataclass(frozen=True)
@@ -224,10 +225,9 @@ async def rerank(request: Request) -> dict[str, Any]:
     queries = [body.query] * len(texts)
     cost = partial(_cost, request, [*queries, *texts], ranker.tokenizer)
 
-    async def rank_texts(ranker: AuxiliaryModel) -> list[float]:
-        return await ranker.rerank(body.query, texts)
-
-    scores = await evaluate_in_turn(request, app.config.service.ranking_model, rank_texts, cost)
+    scores = await evaluate_in_turn(
+        request, app.config.service.ranking_model, lambda ranker: ranker.rerank(body.query, texts), cost
+    )
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
     if body.return_documents:

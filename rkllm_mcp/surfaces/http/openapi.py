@@ -43,7 +43,17 @@ _RETRY_AFTER: Json = {"Retry-After": {"description": "When to ask again, seconds
 
 def document(routes: Sequence[Route], *, keys: bool) -> Json:
     """Return the OpenAPI 3.1 description of routes; ``keys`` adds the security scheme."""
-    schemas, components = _schemas(routes)
+    # The schema of every model that routes name, and what those refer to.
+    schema_keys: list[_Key] = []
+    for route in routes:
+        replies = (_error(route), *(answer.model for answer in route.answers))
+        schema_keys.extend((model, "serialization") for model in replies)
+        schema_keys.extend((model, "validation") for model in (route.body, route.query))
+    keys_of_models = [key for key in dict.fromkeys(schema_keys) if key[0] is not None]
+    inputs: list[tuple[_Key, _Mode, TypeAdapter[Any]]]
+    inputs = [(key, key[1], TypeAdapter[Any](key[0])) for key in keys_of_models]
+    by_key, definitions = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    schemas: _Schemas = {key: dict(by_key[key, key[1]]) for key in keys_of_models}
     paths: dict[str, Json] = {}
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
@@ -53,25 +63,12 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
         "info": {"title": "rkllm-mcp", "version": __version__, "description": "An assistant on a Rockchip NPU."},
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": dict(definitions.get("$defs", {}))},
     }
     if keys:
         described["components"]["securitySchemes"] = _SECURITY_SCHEMES
         described["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     return described
-
-
-def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
-    """The schema of every model that routes name, and what those refer to."""
-    schema_keys: list[_Key] = []
-    for route in routes:
-        replies = (_error(route), *(answer.model for answer in route.answers))
-        schema_keys.extend((model, "serialization") for model in replies)
-        schema_keys.extend((model, "validation") for model in (route.body, route.query))
-    keys = [key for key in dict.fromkeys(schema_keys) if key[0] is not None]
-    inputs: list[tuple[_Key, _Mode, TypeAdapter[Any]]] = [(key, key[1], TypeAdapter[Any](key[0])) for key in keys]
-    by_key, definitions = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    return {key: dict(by_key[key, key[1]]) for key in keys}, dict(definitions.get("$defs", {}))
 
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
@@ -84,7 +81,16 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         operation["requestBody"] = {"required": True, "content": content}
     if route.is_open:
         operation["security"] = []
-    operation["responses"] = {**_answers(route, schemas), **_refusals(route, schemas[_error(route), "serialization"])}
+    responses = _answers(route, schemas)
+    statuses = {*_OF_EVERY_ROUTE, *route.problems}
+    statuses |= {*_OF_A_BODY} if route.body is not None else set()
+    statuses |= {422} if route.query is not None else set()
+    content = {JSON: {"schema": schemas[_error(route), "serialization"]}}
+    for status in sorted(statuses):
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+        if status in (429, 503):
+            responses[str(status)]["headers"] = _RETRY_AFTER
+    operation["responses"] = responses
     return operation
 
 
@@ -129,18 +135,6 @@ def _content(answer: RouteResponse, schemas: _Schemas) -> Json:
         data = {"anyOf": [text, {"const": DONE}]} if DONE in answer.says else text
         return {"type": "object", "properties": {"data": data}, "required": ["data"]}
     return text
-
-
-def _refusals(route: Route, error: Json) -> Json:
-    statuses = {*_OF_EVERY_ROUTE, *route.problems}
-    statuses |= {*_OF_A_BODY} if route.body is not None else set()
-    statuses |= {422} if route.query is not None else set()
-    refusals: Json = {}
-    for status in sorted(statuses):
-        refusals[str(status)] = {"description": HTTPStatus(status).phrase, "content": {JSON: {"schema": error}}}
-        if status in (429, 503):
-            refusals[str(status)]["headers"] = _RETRY_AFTER
-    return refusals
 
 
 @Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)

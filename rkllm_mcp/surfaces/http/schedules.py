@@ -35,7 +35,7 @@ from rkllm_mcp.schedules.runner import (
     upcoming,
     zone_here,
 )
-from rkllm_mcp.schedules.webhooks import Notice, post_webhook
+from rkllm_mcp.schedules.webhooks import post_webhook
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
@@ -107,7 +107,20 @@ async def perform(service: ServiceState, name: str, schedule: Schedule, run: Sch
             with service.tenants.using():
                 async with meter_answer(service, name) as meter:
                     app = running.assistant = meter.assistant
-                    await app.answer(conversation, schedule.prompt, events, _options(app, schedule), [meter])
+                    language: Language = schedule.language
+                    now = describe_moment(time.time(), read_zone(schedule.zone), language)
+                    context = translate("model.scheduled", language, now=now)
+                    if schedule.is_quiet:
+                        context = f"{context} {translate('model.scheduled_quiet', language)}"
+                    options = AnswerOptions(
+                        unattended_tools=schedule.tools,
+                        save=app.config.service.history,
+                        resources=False,
+                        is_single=True,
+                        language=language,
+                        context=context,
+                    )
+                    await app.answer(conversation, schedule.prompt, events, options, [meter])
     except HTTPError as refusal:
         return RunResult("failed", refusal.message)
     finally:
@@ -127,22 +140,6 @@ def _result(events: EventList, conversation_id: str) -> RunResult:
     if end.reason in ("failed", "cancelled"):
         return RunResult("failed", end.error or end.reason, conversation_id)
     return RunResult("answered", text, conversation_id)
-
-
-def _options(app: App, schedule: Schedule) -> AnswerOptions:
-    language: Language = schedule.language
-    now = describe_moment(time.time(), read_zone(schedule.zone), language)
-    context = translate("model.scheduled", language, now=now)
-    if schedule.is_quiet:
-        context = f"{context} {translate('model.scheduled_quiet', language)}"
-    return AnswerOptions(
-        unattended_tools=schedule.tools,
-        save=app.config.service.history,
-        resources=False,
-        is_single=True,
-        language=language,
-        context=context,
-    )
 
 
 async def _conversation_of(app: App, schedule: Schedule) -> Conversation:
@@ -364,7 +361,12 @@ async def list_runs(request: Request) -> dict[str, Any]:
     schedules, language = app.store.schedules, _language(request, app)
     runs = await schedules.runs(app.tenant, wish.schedule, limit=wish.limit, ended_after=wish.after)
     by_id = {schedule.id: schedule for schedule in await schedules.all(app.tenant)} if runs else {}
-    rows = [_shown_run(by_id[run.schedule], run, language) for run in runs if run.schedule in by_id]
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        if run.schedule in by_id:
+            notice, ended_at = notice_of(by_id[run.schedule], run, language), run.ended or run.claimed
+            fields = {"title": notice.title, "text": notice.text, "due": stamp(run.due), "ended": stamp(ended_at)}
+            rows.append(shown(RunNotice, run, **fields, ended_at=ended_at, conversation=run.conversation or None))
     return {"runs": rows, "now": await schedules.now()}
 
 
@@ -443,18 +445,4 @@ def _shown_schedule(request: Request, schedule: Schedule, now: float) -> dict[st
         webhook=schedule.webhook if "approve" in rights else "",
         secret=schedule.secret if "approve" in rights else "",
         conversation=schedule.conversation or None,
-    )
-
-
-def _shown_run(schedule: Schedule, run: ScheduleRun, language: Language) -> dict[str, Any]:
-    notice: Notice = notice_of(schedule, run, language)
-    return shown(
-        RunNotice,
-        run,
-        title=notice.title,
-        text=notice.text,
-        due=stamp(run.due),
-        ended=stamp(run.ended or run.claimed),
-        ended_at=run.ended or run.claimed,
-        conversation=run.conversation or None,
     )

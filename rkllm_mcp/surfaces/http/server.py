@@ -65,16 +65,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def _is_ours_or_a_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or record.name.partition(".")[0] == _OURS
-
-
 def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
     """Write the log of this process to ``stream``, when it is off only what breaks. The caller removes the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     handler.addFilter(name_request)
-    handler.addFilter(_is_ours_or_a_warning)
+    handler.addFilter(lambda record: record.levelno >= logging.WARNING or record.name.partition(".")[0] == _OURS)
     handler.addFilter(redact_record)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -116,8 +112,10 @@ async def _answer_agent_checks(service: ServiceState, host: str) -> AsyncGenerat
         return
 
     async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # One request, and one more for each answer that waits for a person.
+        asking = sum(len(tenant.app.pending.open()) for tenant in service.tenants.by_name.values())
         with suppress(ConnectionError):
-            writer.write(f"maxconn:{service.free_places}\n".encode("ascii"))
+            writer.write(f"maxconn:{min(1 + asking, service.config.service.parallel)}\n".encode("ascii"))
             await writer.drain()
         writer.close()
 
@@ -182,24 +180,20 @@ class _Serving:
                 return service.config.service.is_trusted_proxy(address)
 
             listener = self._listener = Listener(create_app(service), is_proxy)
-            self._say_where(listening, service)
+            status, port, model_host = self._session.status, listening.getsockname()[1], service.model_host
+            status(f"Serving at {web_address(self._host, port)}")
+            page = web_address(reached_host(self._host), port)
+            status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+            for line in unset_rights(service.config):
+                status(line)
+            if model_host.is_emulated:
+                status(emulation_note(model_host.name, has_weights=model_host.has_weights))
             tasks.start_soon(self._watch, service)
             tasks.start_soon(run_schedules, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
             async with _answer_agent_checks(service, self._host):
                 with record.announce():
                     await listener.serve([listening])
-
-    def _say_where(self, listening: socket.socket, service: ServiceState) -> None:
-        status, host, port = self._session.status, self._host, listening.getsockname()[1]
-        status(f"Serving at {web_address(host, port)}")
-        page = web_address(reached_host(host), port)
-        status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
-        for line in unset_rights(service.config):
-            status(line)
-        if service.model_host.is_emulated:
-            host = service.model_host
-            status(emulation_note(host.name, has_weights=host.has_weights))
 
     def _leave(self, failure: Exception | None = None) -> None:
         self._failure = failure
@@ -247,7 +241,9 @@ class _Serving:
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
             await scheduler.idle()
-        service.stop_answers()
+        # Their streams end with ``interrupted``.
+        for tenant in service.tenants.by_name.values():
+            tenant.app.close()
         self._leave()
 
     async def _reload(self, service: ServiceState, tasks: TaskGroup) -> None:

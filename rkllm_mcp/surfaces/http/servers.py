@@ -131,8 +131,12 @@ class Gallery(DocumentedModel):
 @Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
 async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
+    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
+
     names = {server.name for server in tenant_of(request).app.config.servers}
     missing = await to_thread.run_sync(missing_programs)
+    card, chosen = CATALOGUE[RECOMMENDED], await to_thread.run_sync(lambda: EmbedderSources().chosen_name())
+    sizes = {"download_mb": card.download_mb, "memory_mb": card.memory_mb}
     servers = [
         {
             **{key: value for key, value in entry.items() if key != "is_sandboxed"},
@@ -149,17 +153,9 @@ async def list_gallery(request: Request) -> dict[str, Any]:
     return {
         "servers": servers,
         "missing": programs,
-        "embedder": await to_thread.run_sync(_offered_embedder),
+        "embedder": {"name": card.name, **sizes, "installed": bool(chosen)},
         "can_add": refusal_of_adding(request) is None,
     }
-
-
-def _offered_embedder() -> dict[str, Any]:
-    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
-
-    card, chosen = CATALOGUE[RECOMMENDED], EmbedderSources().chosen_name()
-    sizes = {"download_mb": card.download_mb, "memory_mb": card.memory_mb}
-    return {"name": card.name, **sizes, "installed": bool(chosen)}
 
 
 class RegistryQuery(bodies.RequestBody):
@@ -453,7 +449,23 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
     if body.gallery and must_be_shown and body.command != commands.get(body.gallery, body.command):
         message = "another command would run than the one that was shown; look at it again and approve it"
         raise HTTPError(409, message, param="command", code="another_command")
-    entry = _gallery_entry(body, service.config, path) if body.gallery else _address_entry(body)
+    if body.gallery:
+        folder = Path(body.folder)
+        if body.folder and ("${" in body.folder or not (folder.is_absolute() and folder.is_dir())):
+            sentence = f"there is no folder {body.folder!r} on the board; write an absolute path"
+            raise HTTPError(422, sentence, param="folder")
+        is_sandboxed = not body.without_sandbox
+        entry = gallery_server(body.gallery, body.folder or None, service.config, path, is_sandboxed=is_sandboxed)
+    else:
+        # Variables are those of the board's environment, which a client must not send anywhere.
+        for field, values in (("name", [body.name]), ("url", [body.url]), ("headers", body.headers.values())):
+            if any("${" in value for value in values):
+                raise HTTPError(422, f"{field}: variables are not filled in here; write the value itself", param=field)
+        if not body.name.strip():
+            raise HTTPError(422, "name: is missing; choose a name for the server", param="name")
+        entry = {"name": body.name.strip(), "url": body.url.strip()}
+        entry |= {"headers_template": dict(body.headers)} if body.headers else {}
+        entry |= {"auth": "oauth"} if body.oauth else {}
     try:
         new = checked_servers({"servers": [entry]}, "the new server", path)
         used_names = names_in(path)
@@ -463,26 +475,6 @@ def _entry(body: NewServerBody, service: ServiceState) -> tuple[dict[str, Any], 
         sentence = f"{path} has a server {entry['name']!r}; remove it first, or choose another name"
         raise HTTPError(422, sentence, param="name", code="name_taken")
     return entry, new
-
-
-def _gallery_entry(body: NewServerBody, config: Config, path: Path) -> dict[str, Any]:
-    folder = Path(body.folder)
-    if body.folder and ("${" in body.folder or not (folder.is_absolute() and folder.is_dir())):
-        sentence = f"there is no folder {body.folder!r} on the board; write an absolute path"
-        raise HTTPError(422, sentence, param="folder")
-    return gallery_server(body.gallery, body.folder or None, config, path, is_sandboxed=not body.without_sandbox)
-
-
-def _address_entry(body: NewServerBody) -> dict[str, Any]:
-    # Variables are those of the board's environment, which a client must not send anywhere.
-    for field, values in (("name", [body.name]), ("url", [body.url]), ("headers", body.headers.values())):
-        if any("${" in value for value in values):
-            raise HTTPError(422, f"{field}: variables are not filled in here; write the value itself", param=field)
-    if not body.name.strip():
-        raise HTTPError(422, "name: is missing; choose a name for the server", param="name")
-    entry: dict[str, Any] = {"name": body.name.strip(), "url": body.url.strip()}
-    entry |= {"headers_template": dict(body.headers)} if body.headers else {}
-    return entry | ({"auth": "oauth"} if body.oauth else {})
 
 
 def _refusal_error(error: ConfigError) -> HTTPError:
@@ -499,11 +491,8 @@ async def _run_test(request: Request, name: str, run: Callable[[], Awaitable[Ser
     result, app = await while_connected(request, test_server), tenant_of(request).app
     language = language_of_header(request.headers.get("accept-language", ""))
 
-    def tools_shown() -> list[dict[str, Any]]:
-        return [shown_tool(app, tool, language, enabled=True) for tool in result.tools]
-
     # Their tokens are counted.
-    tools = await run_work(request, tools_shown)
+    tools = await run_work(request, lambda: [shown_tool(app, tool, language, enabled=True) for tool in result.tools])
     tokens = sum(tool["tokens"] for tool in tools)
     return shown(ServerTested, result, name=name, seconds=round(result.seconds, 3), tokens=tokens, tools=tools)
 

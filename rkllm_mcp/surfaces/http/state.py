@@ -349,21 +349,10 @@ class ServiceState:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
-    @property
-    def free_places(self) -> int:
-        """How many requests can be given to this board at once: one, and one more for each that waits for a person."""
-        asking = sum(len(tenant.app.pending.open()) for tenant in self.tenants.by_name.values())
-        return min(1 + asking, self.config.service.parallel)
-
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
         self.tenants.scheduler.close()
-
-    def stop_answers(self) -> None:
-        """Stop the running answers; their streams end with ``interrupted``."""
-        for tenant in self.tenants.by_name.values():
-            tenant.app.close()
 
     def check_alive(self) -> None:
         """Refuse with 503 and the reason when no answer will come any more from this process."""

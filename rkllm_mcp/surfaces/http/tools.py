@@ -6,7 +6,6 @@ import base64
 import errno
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field
@@ -304,7 +303,15 @@ async def _upload(request: Request, tool: str) -> dict[str, Any]:
             fields = {name: form.get(name) for name in UploadForm.model_fields}
             form_values = {name: value for name, value in fields.items() if isinstance(value, str) and value}
             form_values["knowledge_base_id"] = form_values.pop("knowledge_base", "*")
-            return await _forward_file(partial(call, tool), file, form_values)
+            # In parts, of which the last one has the result.
+            size, facts = file.size or 0, dict[str, Any]()
+            while True:
+                data = base64.b64encode(await file.read(_PART_BYTES)).decode()
+                more = facts.get("received", 0) + _PART_BYTES < size
+                part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
+                facts = _structured_content(await call(tool, {**form_values, **part}), "file")
+                if not more:
+                    return facts
     except HTTPException as error:
         raise HTTPError(400, f"the body is not a form: {error.detail}; send multipart/form-data") from None
     except QueueFullError:
@@ -339,20 +346,6 @@ def _structured_content(result: dict[str, Any], param: str) -> dict[str, Any]:
     if result["isError"]:
         raise HTTPError(422, result_text(result).replace("_base_id", "_base"), param=param, code="document_refused")
     return cast("dict[str, Any]", result.get("structuredContent") or {})
-
-
-async def _forward_file(
-    call: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], file: UploadFile, arguments: dict[str, Any]
-) -> dict[str, Any]:
-    """Send a file to a tool in parts; return the structured result of the last."""
-    size, facts = file.size or 0, dict[str, Any]()
-    while True:
-        data = base64.b64encode(await file.read(_PART_BYTES)).decode()
-        more = facts.get("received", 0) + _PART_BYTES < size
-        part = {"data": data, "file_name": file.filename, "upload_id": facts.get("upload_id", ""), "more": more}
-        facts = _structured_content(await call({**arguments, **part}), "file")
-        if not more:
-            return facts
 
 
 @Route("GET", "/v1/tools/history", query=HistoryQueryBody, answers=(RouteResponse(History),))
