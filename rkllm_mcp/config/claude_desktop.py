@@ -165,22 +165,18 @@ def is_known(key: str) -> bool:
     return key in SERVER_KEYS or key in _KEYS
 
 
-def _reject_misspelt(entry: Entry, source: str) -> None:
-    """Reject a misspelt key that determines the type of server; no later check would name it."""
-    for key in entry.table:
-        hint = did_you_mean(key, SERVER_KEYS)
-        if key not in SERVER_KEYS and hint:
-            problem = f"{entry.label}.{entry.written.get(key, key)}"
-            raise ConfigError(source, problem, "an unknown key", f"known are {', '.join(SERVER_KEYS)}{hint}")
-
-
 def _set_transport(entry: Entry, source: str) -> None:
     """Write the transport in our spelling; if missing, derive it from the other keys."""
     transport = entry.table.get("transport")
     if transport is None:
         implied = transport_of(entry.table)
         if implied is None:
-            _reject_misspelt(entry, source)
+            # A misspelt key that determines the type of server is named here; no later check would name it.
+            for key in entry.table:
+                hint = did_you_mean(key, SERVER_KEYS)
+                if key not in SERVER_KEYS and hint:
+                    where = f"{entry.label}.{entry.written.get(key, key)}"
+                    raise ConfigError(source, where, "an unknown key", f"known are {', '.join(SERVER_KEYS)}{hint}")
             needed = "a server needs one of them, or 'tools' or 'openapi_spec'"
             raise ConfigError(source, entry.label, "neither 'command' nor 'url'", needed)
         if implied == "http" and str(entry.table["url"]).startswith(("ws://", "wss://")):

@@ -176,36 +176,44 @@ def _with_assignment(
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
     item = f"    {toml_value(entry)},{_comment(label)}\n"
+
+    def put_first(old: str) -> str:
+        head, _, tail = old.partition("[")
+        tail = tail.lstrip(" \t")
+        # Text after the bracket gets its own line; a bracket alone closes the list.
+        tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
+        return f"{head}[\n{item}{tail}"
+
+    def edit_text(text: str) -> str:
+        return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", put_first)
+
     advice = f"add this to api_keys in [service] by hand:\n{item}"
     with _lock(path):
         before = _read_table(path)
         service: dict[str, Any] = before.get("service", {})
         after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
-        _edit(path, before, after, lambda text: _with_key(text, item), advice)
+        _edit(path, before, after, edit_text, advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
-    with _lock(path):
-        _add_tenant(path, name, entry, label)
-
-
-def _add_tenant(path: Path, name: str, entry: str, label: str) -> None:
-    before = _read_table(path)
-    tenants: list[dict[str, Any]] = before.get("tenants", [])
-    index = _position(tenants, name)
-    after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
     value = f"api_key = {toml_value(entry)}"
     line = f"{value}{_comment(label)}\n"
     block = f'[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\ndocuments = "own"\n'
-    if index is None:
-        after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
+    with _lock(path):
+        before = _read_table(path)
+        after: list[dict[str, Any]] = list(before.get("tenants", []))
+        index = next((number for number, tenant in enumerate(after) if tenant.get("name") == name), None)
+        if index is None:
+            after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
+        else:
+            after[index] = {**after[index], "api_key": entry}
 
-    def edit_text(text: str) -> str:
-        return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
+        def edit_text(text: str) -> str:
+            return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
 
-    advice = f"write this by hand, for the tenant {name}:\n{line}"
-    _edit(path, before, {**before, "tenants": after}, edit_text, advice)
+        advice = f"write this by hand, for the tenant {name}:\n{line}"
+        _edit(path, before, {**before, "tenants": after}, edit_text, advice)
 
 
 @contextmanager
@@ -221,7 +229,14 @@ def _lock(path: Path) -> Generator[None]:
         return
     try:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        while not _try_lock(descriptor):
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError:  # a file system without locks
+                break
             if time.monotonic() > deadline:
                 problem = "a file that another program has been editing for a while"
                 raise ConfigError(str(path), "", problem, "end that rkllm-mcp command, then repeat this one")
@@ -231,22 +246,8 @@ def _lock(path: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
-
-
 def _read_table(path: Path) -> dict[str, Any]:
     return read_file(path) if path.exists() else {}
-
-
-def _position(tables: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    return next((number for number, table in enumerate(tables) if table.get("name") == name), None)
 
 
 def _line(item: tuple[str, Any]) -> str:
@@ -274,19 +275,6 @@ def _comment(label: str) -> str:
     return f"  # {words}" if words else ""
 
 
-def _with_key(text: str, item: str) -> str:
-    """Return the text with ``item`` first in the list of keys, which is created if necessary."""
-
-    def replace_line(old: str) -> str:
-        head, _, tail = old.partition("[")
-        tail = tail.lstrip(" \t")
-        # Text after the bracket gets its own line; a bracket alone closes the list.
-        tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
-        return f"{head}[\n{item}{tail}"
-
-    return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", replace_line)
-
-
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
     if path.suffix == ".json":
         return True
@@ -295,7 +283,9 @@ def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
 
 def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any] | None, int]:
     ours = before.get("servers")
-    index = _position(ours, name) if is_list(ours) else None
+    index: int | None = None
+    if is_list(ours):
+        index = next((number for number, server in enumerate(ours) if server.get("name") == name), None)
     if is_list(ours) and index is not None:
         remaining = [*ours[:index], *ours[index + 1 :]]
         return {**_without(before, "servers"), **({"servers": remaining} if remaining else {})}, index
@@ -336,7 +326,12 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _write_checked(path: Path, text: str, after: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
     draft = draft_beside(path, f".draft{suffix}")
     try:
-        _write(draft, text, path)
+        try:
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            write_private(draft, text)
+        except OSError as error:
+            problem = f"a file that cannot be written ({error.strerror})"
+            raise ConfigError(str(path), "", problem, "choose another with --config") from None
         try:
             result: Mapping[str, Any] | None = read_file(draft)
         except ConfigError:
@@ -344,21 +339,18 @@ def _write_checked(path: Path, text: str, after: Mapping[str, Any], advice: str,
         if result != after:
             raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
         if path.exists():
-            _take_over(draft, path, is_secret=bool(secret_places(after)))
+            # The draft gets the owner and the mode of the file that it replaces; secrets are for the owner alone.
+            old = path.stat()
+            with suppress(OSError):
+                os.chown(draft, old.st_uid, old.st_gid)
+            mode = stat.S_IMODE(old.st_mode)
+            # A file of root may belong to the group of the service, which reads it.
+            draft.chmod(mode & (0o640 if old.st_uid == 0 else 0o600) if secret_places(after) else mode)
         draft.replace(path)
     finally:
         # The error is already raised; a missing or unremovable draft does not matter.
         with suppress(OSError):
             draft.unlink()
-
-
-def _write(draft: Path, text: str, path: Path) -> None:
-    try:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        write_private(draft, text)
-    except OSError as error:
-        problem = f"a file that cannot be written ({error.strerror})"
-        raise ConfigError(str(path), "", problem, "choose another with --config") from None
 
 
 def draft_beside(target: Path, suffix: str) -> Path:
@@ -386,16 +378,6 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
         path.unlink()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _take_over(draft: Path, path: Path, *, is_secret: bool) -> None:
-    """Give ``draft`` the owner and the mode of the file that it replaces; secrets are for the owner alone."""
-    old = path.stat()
-    with suppress(OSError):
-        os.chown(draft, old.st_uid, old.st_gid)
-    mode = stat.S_IMODE(old.st_mode)
-    # A file of root may belong to the group of the service, which reads it.
-    draft.chmod(mode & (0o640 if old.st_uid == 0 else 0o600) if is_secret else mode)
 
 
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,17 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
 
     def expand_text(text: str, where: str) -> str:
         def replaced(match: re.Match[str]) -> str:
-            inserted = _value_of(match, env, source, where)
+            escaped, name, has_default, default = match.groups()
+            if escaped:
+                inserted = match.group(0)[1:]
+            elif name == "PYTHON":
+                inserted = sys.executable
+            else:
+                # As in a shell, an empty variable counts as unset where there is a default.
+                inserted = (env.get(name) or default) if has_default else env.get(name)
+            if inserted is None:
+                problem = f"${{{name}}}, which is not set in the environment"
+                raise ConfigError(source, where, problem, f"set {name}, or write ${{{name}:-default}}")
             # A password may have any character, which ends it in an address.
             is_part = where == _DATABASE and "://" in text[: match.start()]
             return quote(inserted, safe="") if is_part else inserted
@@ -90,19 +100,3 @@ def expand_known(text: str, env: Mapping[str, str]) -> str:
         return env.get(name, match.group(0) if default is None else default)
 
     return _VARIABLE.sub(replace, text)
-
-
-def _value_of(match: re.Match[str], env: Mapping[str, str], source: str, key: str) -> str:
-    escaped, name, has_default, default = match.groups()
-    if escaped:
-        return match.group(0)[1:]
-    if name == "PYTHON":
-        return sys.executable
-    value = env.get(name)
-    if has_default:
-        # As in a shell, an empty variable counts as unset.
-        return value or default
-    if value is None:
-        problem = f"${{{name}}}, which is not set in the environment"
-        raise ConfigError(source, key, problem, f"set {name}, or write ${{{name}:-default}}")
-    return value

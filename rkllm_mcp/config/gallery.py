@@ -23,33 +23,33 @@ def _entries() -> tuple[dict[str, Any], ...]:
 
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
-    """Return the servers, each with the keys of ``_public_entry``."""
-    return tuple(map(_public_entry, _entries()))
-
-
-def _public_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    server, meta = entry["server"], entry["_meta"][_META]
-    command = [meta["table"]["command"], *meta["table"]["args"]] if "table" in meta else _command(server)
-    return {
-        "name": meta["short"],
-        "title": server["title"],
-        "description": server["description"],
-        "description_ja": meta["description_ja"],
-        "version": server["version"],
-        "command": with_python(command),
-        "reaches": meta["reaches"],
-        "needs_folder": _FOLDER in command,
-        "is_sandboxed": "table" not in meta,
-    }
-
-
-def _command(server: dict[str, Any]) -> list[str]:
-    (package,) = server["packages"]
-    arguments = package.get("packageArguments", [])
-    pinned = f"{package['identifier']}{_VERSION_MARK[package['registryType']]}{package['version']}"
-    runner = [package["runtimeHint"], *(["-y"] if package["runtimeHint"] == "npx" else []), pinned]
-    words = [word for argument in arguments for word in ([argument["name"]] if "name" in argument else []) + [_FOLDER]]
-    return [*runner, *words]
+    """Return the servers, as a person and the page see them."""
+    servers: list[dict[str, Any]] = []
+    for entry in _entries():
+        server, meta = entry["server"], entry["_meta"][_META]
+        if "table" in meta:
+            command = [meta["table"]["command"], *meta["table"]["args"]]
+        else:
+            (package,) = server["packages"]
+            pinned = f"{package['identifier']}{_VERSION_MARK[package['registryType']]}{package['version']}"
+            runner = [package["runtimeHint"], *(["-y"] if package["runtimeHint"] == "npx" else [])]
+            command = [*runner, pinned]
+            for argument in package.get("packageArguments", []):
+                command += [argument["name"], _FOLDER] if "name" in argument else [_FOLDER]
+        servers.append(
+            {
+                "name": meta["short"],
+                "title": server["title"],
+                "description": server["description"],
+                "description_ja": meta["description_ja"],
+                "version": server["version"],
+                "command": with_python(command),
+                "reaches": meta["reaches"],
+                "needs_folder": _FOLDER in command,
+                "is_sandboxed": "table" not in meta,
+            }
+        )
+    return tuple(servers)
 
 
 def server_table(name: str, folder: str | None, *, is_sandboxed: bool = True) -> dict[str, Any]:

@@ -52,19 +52,16 @@ def placeholders(text: str) -> tuple[str, ...]:
 
 def fill(template: Mapping[str, str], tokens: Mapping[str, str]) -> dict[str, str]:
     """Fill the placeholders of a header template; a MissingTokenError names a token that is missing or unsendable."""
-
-    def token_of(name: str, header: str) -> str:
-        value = tokens.get(name, "").strip()
-        if not value:
-            raise MissingTokenError(name, header)
-        if _UNSENDABLE.search(value):
-            raise UnusableTokenError(name, header)
-        return value
-
-    return {
-        header: _PLACEHOLDER.sub(lambda match, header=header: token_of(match.group(1).strip(), header), value)
-        for header, value in template.items()
-    }
+    filled: dict[str, str] = {}
+    for header, value in template.items():
+        for name in placeholders(value):
+            token = tokens.get(name, "").strip()
+            if not token:
+                raise MissingTokenError(name, header)
+            if _UNSENDABLE.search(token):
+                raise UnusableTokenError(name, header)
+        filled[header] = _PLACEHOLDER.sub(lambda match: tokens[match.group(1).strip()].strip(), value)
+    return filled
 
 
 def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:

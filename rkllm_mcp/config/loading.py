@@ -149,7 +149,12 @@ def load_config(
     files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
     given = {file.name: _credential(file) for file in files}
     source = _find(path, {**given, **env}, cwd)
-    env = {**(_saved_credentials(source) if source else {}), **given, **env}
+    # The owner's commands need what the service gets from systemd.
+    saved: dict[str, str] = {}
+    if source is not None and os.access(folder_of_saved := credentials_folder(source), os.R_OK | os.X_OK):
+        readable = (path for path in sorted(folder_of_saved.iterdir()) if path.is_file() and os.access(path, os.R_OK))
+        saved = {file.name: _credential(file) for file in readable}
+    env = {**saved, **given, **env}
     name = str(source) if source else "the environment"
     raw = read_file(source) if source else {}
     try:
@@ -163,15 +168,6 @@ def load_config(
 def credentials_folder(source: Path) -> Path:
     """Return where 'service install' writes the secrets that a configuration file refers to, by name."""
     return source.absolute().parent / "credentials"
-
-
-def _saved_credentials(source: Path) -> dict[str, str]:
-    """Return those that this account may read: the owner's commands need what the service gets from systemd."""
-    folder = credentials_folder(source)
-    if not os.access(folder, os.R_OK | os.X_OK):
-        return {}
-    readable = (path for path in sorted(folder.iterdir()) if path.is_file() and os.access(path, os.R_OK))
-    return {path.name: _credential(path) for path in readable}
 
 
 def _credential(path: Path) -> str:
@@ -224,17 +220,22 @@ def read_file(path: Path) -> dict[str, Any]:
             str(path), "", f"a file that cannot be read ({error.strerror})", "name a readable file"
         ) from None
     is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
-    return _parse_json(text, str(path)) if is_json else _parse_toml(text, str(path))
-
-
-def _parse_toml(text: str, source: str) -> dict[str, Any]:
+    if not is_json:
+        try:
+            return parse_toml(text)
+        except TOMLDecodeError as error:
+            # Copying two examples with a [service] table each into one file is a common mistake.
+            is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
+            advice = "put its keys below the one above" if is_second else "correct that line"
+            raise ConfigError(str(path), "", f"a TOML error: {error}", advice) from None
     try:
-        return parse_toml(text)
-    except TOMLDecodeError as error:
-        # Copying two examples with a [service] table each into one file is a common mistake.
-        is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
-        advice = "put its keys below the one above" if is_second else "correct that line"
-        raise ConfigError(source, "", f"a TOML error: {error}", advice) from None
+        value: Any = json.loads(text) if text.strip() else None
+    except json.JSONDecodeError as error:
+        problem = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
+        raise ConfigError(str(path), "", problem, "correct that line") from None
+    if not is_table(value):
+        raise ConfigError(str(path), "", "JSON that is not an object", 'begin with {"mcpServers": …}')
+    return value
 
 
 def add_line(error: ConfigError, source: Path) -> ConfigError:
@@ -271,17 +272,6 @@ def line_of(text: str, key: str) -> int:
 def _parts_of(key: str) -> list[str]:
     """Return the parts of a dotted key: ``servers[0].command`` is servers, 0, command."""
     return [bare or quoted[1:-1] for quoted, bare in _PART.findall(key)]
-
-
-def _parse_json(text: str, source: str) -> dict[str, Any]:
-    try:
-        value: Any = json.loads(text) if text.strip() else None
-    except json.JSONDecodeError as error:
-        problem = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
-        raise ConfigError(source, "", problem, "correct that line") from None
-    if not is_table(value):
-        raise ConfigError(source, "", "JSON that is not an object", 'begin with {"mcpServers": …}')
-    return value
 
 
 def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> Path | None:

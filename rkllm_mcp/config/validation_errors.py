@@ -69,7 +69,13 @@ def explain(
     elif details["type"] == "extra_forbidden":
         key = str(location[-1])
         if location[0] == "servers" and len(location) == 3:
-            allowed = _known_server_keys(key, entries[cast("int", location[1])])
+            transport = str(entries[cast("int", location[1])].table["transport"])
+            names = list(type_of(transport).model_fields)
+            allowed = f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
+            if type_names := [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]:
+                owners = ("http, sse and websocket" if name == "remote" else name for name in type_names)
+                allowed = f"it is for {' and '.join(owners)} servers and this one is {transport}"
+                allowed += "; remove it, or change 'transport'"
         else:
             names = _fields_at(location[:-1], root)
             names += ["mcpServers"] if location[:-1] == [] and root is Sections else []
@@ -109,16 +115,6 @@ def allowed_for(details: ErrorDetails) -> str:
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
 
 
-def _known_server_keys(key: str, entry: Entry) -> str:
-    transport = str(entry.table["transport"])
-    names = list(type_of(transport).model_fields)
-    type_names = [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]
-    if type_names:
-        whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in type_names)
-        return f"it is for {whose} servers and this one is {transport}; remove it, or change 'transport'"
-    return f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
-
-
 def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str]:
     for part in location:
         if part == "servers":
@@ -146,11 +142,7 @@ def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
         steps = parts[2:]
         if steps and isinstance(steps[0], str):
             steps[0] = entry.written.get(steps[0], steps[0])
-        return _dotted_key([entry.label, *steps])
-    return _dotted_key(parts)
-
-
-def _dotted_key(parts: Sequence[int | str]) -> str:
+        parts = [entry.label, *steps]
     key = ""
     for part in parts:
         key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
