@@ -331,20 +331,6 @@ def _show_version(tenant: str, conversation_id: str, position: int, number: int,
     return True
 
 
-def _versions(
-    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], transaction: Transaction
-) -> dict[int, tuple[int, int]]:
-    query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
-    creation_times: dict[int, list[float]] = {}
-    for position, created in transaction.execute(query, (tenant, conversation_id)):
-        creation_times.setdefault(position, []).append(created)
-    return {
-        position: (1 + sum(at <= turns[position].at for at in times), 1 + len(times))
-        for position, times in creation_times.items()
-        if position < len(turns)
-    }
-
-
 def _find_written_turns(there: Sequence[tuple[float, str, str, int]], turns: Sequence[StoredTurn]) -> list[int]:
     """Return the places of the leading turns that an earlier attempt with unknown outcome has written, often none.
 
@@ -395,21 +381,6 @@ def _turn(row: Sequence[Any]) -> StoredTurn:
     return replace(turn, events="", pictures=tuple(Picture(event["digest"]) for event in picture_events))
 
 
-def _with_pictures(
-    tenant: str, conversation_id: str, turns: Sequence[StoredTurn], transaction: Transaction
-) -> tuple[StoredTurn, ...]:
-    """Return the turns with the data of their pictures."""
-    if not any(turn.pictures for turn in turns):
-        return tuple(turns)
-    pictures = {digest: bytes(data) for digest, data in transaction.execute(_PICTURES, (tenant, conversation_id))}
-    return tuple(
-        replace(
-            turn, pictures=tuple(replace(picture, data=pictures.get(picture.digest, b"")) for picture in turn.pictures)
-        )
-        for turn in turns
-    )
-
-
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     """Return the summary of a row; of its text only the passage around the words of the search."""
     text = _readable(str(row[6])) if len(row) > 6 and row[6] else ""
@@ -452,11 +423,7 @@ def _sought(tenant: str, search: str) -> dict[str, Any]:
 
 def _with_words(search: str) -> str:
     """Return the condition that each word of the search is in the title, a turn or a call."""
-    return "".join(_name_parameter(_WITH_WORD, name) for name, _ in zip(LIKES, search.split(), strict=False))
-
-
-def _name_parameter(statement: str, name: str) -> str:
-    return statement.replace(":like", f":{name}")
+    return "".join(_WITH_WORD.replace(":like", f":{name}") for name, _ in zip(LIKES, search.split(), strict=False))
 
 
 def escape_like(text: str) -> str:
@@ -657,12 +624,25 @@ class Conversations:
             if head is None:
                 return None
             title, created, updated, system, calls_made, settings, pinned = head
-            read = list(map(_turn, transaction.execute(_TURNS, (tenant, conversation_id, 0))))
-            turns = _with_pictures(tenant, conversation_id, read, transaction)
-            versions = _versions(tenant, conversation_id, turns, transaction)
-            return StoredConversation(
-                conversation_id, title, created, updated, turns, system, calls_made, settings, bool(pinned), versions
-            )
+            whose = (tenant, conversation_id)
+            turns = list(map(_turn, transaction.execute(_TURNS, (*whose, 0))))
+            if any(turn.pictures for turn in turns):
+                data = {digest: bytes(picture) for digest, picture in transaction.execute(_PICTURES, whose)}
+                for number, turn in enumerate(turns):
+                    pictures = (replace(picture, data=data.get(picture.digest, b"")) for picture in turn.pictures)
+                    turns[number] = replace(turn, pictures=tuple(pictures))
+            # By position, which version of a question this is, and how many there are.
+            query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
+            times: dict[int, list[float]] = {}
+            for position, asked_at in transaction.execute(query, whose):
+                times.setdefault(position, []).append(asked_at)
+            versions = {
+                position: (1 + sum(at <= turns[position].at for at in others), 1 + len(others))
+                for position, others in times.items()
+                if position < len(turns)
+            }
+            head = (conversation_id, title, created, updated, tuple(turns), system, calls_made, settings)
+            return StoredConversation(*head, bool(pinned), versions)
 
         return await self._database.ask(select, reads=True)
 
@@ -683,7 +663,7 @@ class Conversations:
         passage, where = "", _with_words(search)
         if where:
             values["like"] = f"%{escape_like(search.strip())}%"
-            passage = f", COALESCE({_PASSAGE}, {_name_parameter(_PASSAGE, LIKES[0])})"
+            passage = f", COALESCE({_PASSAGE}, {_PASSAGE.replace(':like', f':{LIKES[0]}')})"
         rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
         return [_summary(row, search) for row in rows]
 

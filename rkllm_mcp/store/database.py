@@ -331,7 +331,13 @@ class SQLiteDatabase:
         self._connect(_IN_MEMORY)
         connection = self._connection
         lost: set[str] = set()
-        if connection is None or not self._may_exist():
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return frozenset()
+        except OSError:
+            pass  # it may exist
+        if connection is None:
             return frozenset()
         for table in _SMALL_TABLES:
             columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
@@ -345,15 +351,6 @@ class SQLiteDatabase:
                 lost.add(table)
         return frozenset(lost)
 
-    def _may_exist(self) -> bool:
-        try:
-            self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            pass
-        return True
-
     def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
@@ -362,7 +359,17 @@ class SQLiteDatabase:
         if durable:
             connection.execute("PRAGMA synchronous = FULL")
         try:
-            self._begin_transaction(connection, reads=reads)
+            try:
+                connection.execute("BEGIN" if reads else "BEGIN IMMEDIATE")
+            except sqlite3.Error:
+                # A writer that was waited for in vain is not waited for as long again.
+                if not reads:
+                    self._is_impatient = True
+                    connection.execute(f"PRAGMA busy_timeout = {round(_LOCKED_TIMEOUT_S * 1000)}")
+                raise
+            if self._is_impatient and not reads:
+                self._is_impatient = False
+                connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_TIMEOUT_S * 1000)}")
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException as error:
@@ -378,21 +385,6 @@ class SQLiteDatabase:
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
         return result
-
-    def _begin_transaction(self, connection: sqlite3.Connection, *, reads: bool) -> None:
-        """Begin a transaction; a writer that was waited for in vain is not waited for as long again."""
-        if reads:
-            connection.execute("BEGIN")
-            return
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error:
-            self._is_impatient = True
-            connection.execute(f"PRAGMA busy_timeout = {round(_LOCKED_TIMEOUT_S * 1000)}")
-            raise
-        if self._is_impatient:
-            self._is_impatient = False
-            connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_TIMEOUT_S * 1000)}")
 
     def _empty_log(self) -> None:
         try:

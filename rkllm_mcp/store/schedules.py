@@ -147,32 +147,21 @@ class Schedules:
         def claim(transaction: Transaction) -> int:
             now = self._now(transaction)
             due = transaction.execute(f"{_SELECT} AND next_at <= ? AND state = 'active'", (tenant, now)).fetchall()
-            return sum(
-                self._claim(tenant, schedule, next_moment, now, late, transaction) for schedule in map(_schedule, due)
-            )
+            count = 0
+            for schedule in map(_schedule, due):
+                following = next_moment(schedule)
+                state = "done" if following is None else "active"
+                values = (following, state, tenant, schedule.id, schedule.next_at)
+                if transaction.execute(_CLAIM, values).rowcount:
+                    at = schedule.next_at or now
+                    outcome: RunOutcome = "missed" if now - at > late else "waiting"
+                    self._insert_run(tenant, schedule.id, at, now, outcome, transaction)
+                    count += 1
+            return count
 
         if (first := await self.next_at(tenant)) is None or first > await self.now():
             return 0
         return await self._database.ask(claim, durable=True)
-
-    def _claim(
-        self,
-        tenant: str,
-        schedule: Schedule,
-        next_moment: NextMoment,
-        now: float,
-        late: float,
-        transaction: Transaction,
-    ) -> int:
-        following = next_moment(schedule)
-        state = "done" if following is None else "active"
-        claimed = transaction.execute(_CLAIM, (following, state, tenant, schedule.id, schedule.next_at)).rowcount
-        if not claimed:
-            return 0
-        due = schedule.next_at or now
-        is_missed = now - due > late
-        self._insert_run(tenant, schedule.id, due, now, "missed" if is_missed else "waiting", transaction)
-        return 1
 
     def _insert_run(
         self, tenant: str, schedule_id: str, due: float, now: float, outcome: RunOutcome, transaction: Transaction
@@ -212,9 +201,8 @@ class Schedules:
 
     async def waiting(self, tenant: str) -> list[ScheduleRun]:
         """Return the runs that wait, oldest first."""
-        return _runs(
-            await self._database.rows(f"{_SELECT_RUNS} AND outcome = 'waiting' ORDER BY due, number", (tenant,))
-        )
+        query = f"{_SELECT_RUNS} AND outcome = 'waiting' ORDER BY due, number"
+        return [ScheduleRun(*row) for row in await self._database.rows(query, (tenant,))]
 
     async def take(self, tenant: str, run_id: str) -> bool:
         """Begin a run; return False if another board has it."""
@@ -285,7 +273,8 @@ class Schedules:
         since: tuple[float, ...] = ()
         if ended_after is not None:
             query, since = f"{query} AND ended > ?", (ended_after,)
-        return _runs(await self._database.rows(f"{query} ORDER BY number DESC LIMIT ?", (*values, *since, limit)))
+        rows = await self._database.rows(f"{query} ORDER BY number DESC LIMIT ?", (*values, *since, limit))
+        return [ScheduleRun(*row) for row in rows]
 
     async def has_run(self, tenant: str, schedule_id: str, due: float, *, claimed_until: float) -> bool:
         """Return True if a moment of a schedule was claimed by a clock that was not ahead."""
@@ -308,7 +297,3 @@ def _schedule(row: Sequence[Any]) -> Schedule:
     flags = {name: bool(values[name]) for name in ("is_reminder", "is_quiet")}
     read: dict[str, Any] = {**values, **flags, "tools": tuple(json.loads(values["tools"]))}
     return Schedule(**read)
-
-
-def _runs(rows: Sequence[Sequence[Any]]) -> list[ScheduleRun]:
-    return [ScheduleRun(*row) for row in rows]

@@ -338,11 +338,7 @@ class DeviceKeys:
         and has no more rights.
         """
         device, key, row = self._new(name, rights, parent)
-
-        def insert(transaction: Transaction) -> None:
-            transaction.execute(_PUT_TEXT, row)
-
-        await self._database.ask(insert, durable=True)
+        await self._database.change(_PUT_TEXT, row, durable=True)
         return device, key
 
     def _new(self, name: str, rights: Sequence[str], parent: str) -> tuple[Device, str, tuple[str, str, str, float]]:
@@ -368,13 +364,6 @@ class DeviceKeys:
         matching = [device for device, entry in devices if device.id == number and matches(key, entry)]
         by_id = {device.id: device for device, _ in devices}
         return _with_parents(matching[0], by_id) if matching else None
-
-    async def find_living(self, ids: Collection[str]) -> set[str]:
-        """Return those of the devices whose keys are still good, as far as the store can be read."""
-        with suppress(StoreError):
-            await self._devices()
-        by_id = {device.id: device for device, _ in self._latest or ()}
-        return {number for number in ids if number in by_id and _with_parents(by_id[number], by_id)}
 
     async def all(self) -> list[Device]:
         """Return all devices, the oldest first."""
