@@ -134,7 +134,16 @@ def _value(node: ast.expr, depth: int) -> Any:
     if isinstance(node, ast.Name) and node.id.lower() in _CONSTANTS:
         return _CONSTANTS[node.id.lower()]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        return _function_value(node.func.id, [_value(argument, depth + 1) for argument in node.args])
+        name, arguments = node.func.id.lower(), [_value(argument, depth + 1) for argument in node.args]
+        if name == "factorial" and len(arguments) == 1:
+            if not isinstance(arguments[0], int) or not 0 <= arguments[0] <= _MAX_FACTORIAL:
+                raise LocalToolError(f"factorial takes a whole number from 0 to {_MAX_FACTORIAL}.")
+            return math.factorial(arguments[0])
+        if name == "pow" and len(arguments) == 2:
+            return _power(*arguments)
+        if name not in _FUNCTIONS:
+            raise LocalToolError(f"Unknown function '{name}'; the functions are {', '.join(_FUNCTIONS)}.")
+        return _check_size(_FUNCTIONS[name](*arguments))
     what = f"The name '{node.id}'" if isinstance(node, ast.Name) else f"'{ast.unparse(node)[:60]}'"
     raise LocalToolError(f"{what} cannot be calculated; use numbers, + - * / ** ( ) and {', '.join(_FUNCTIONS)}.")
 
@@ -149,19 +158,6 @@ def _power(base: Any, exponent: Any) -> Any:
     if isinstance(value, complex):
         raise LocalToolError("The root of a negative number is not a real number.")
     return _check_size(value)
-
-
-def _function_value(name: str, arguments: list[Any]) -> Any:
-    name = name.lower()
-    if name == "factorial" and len(arguments) == 1:
-        if not isinstance(arguments[0], int) or not 0 <= arguments[0] <= _MAX_FACTORIAL:
-            raise LocalToolError(f"factorial takes a whole number from 0 to {_MAX_FACTORIAL}.")
-        return math.factorial(arguments[0])
-    if name == "pow" and len(arguments) == 2:
-        return _power(*arguments)
-    if name not in _FUNCTIONS:
-        raise LocalToolError(f"Unknown function '{name}'; the functions are {', '.join(_FUNCTIONS)}.")
-    return _check_size(_FUNCTIONS[name](*arguments))
 
 
 def _check_size(value: Any) -> Any:

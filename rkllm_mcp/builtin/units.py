@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -167,7 +166,8 @@ def _convert(value: float, from_unit: str, to_unit: str) -> float:
     source, target = _meanings_of(from_unit), _meanings_of(to_unit)
     kinds = [kind for kind in source if kind in target]
     if not kinds:
-        raise LocalToolError(f"{from_unit} is {_article(source)} and {to_unit} is {_article(target)}.")
+        here, there = (" or ".join(f"a unit of {kind}" for kind in meanings) for meanings in (source, target))
+        raise LocalToolError(f"{from_unit} is {here} and {to_unit} is {there}.")
     (size, zero), (other_size, other_zero) = source[kinds[0]], target[kinds[0]]
     return (value * size + zero - other_zero) / other_size
 
@@ -187,10 +187,6 @@ def _meanings_of(unit: str) -> dict[str, tuple[float, float]]:
         if meanings:
             return meanings
     raise LocalToolError(f"The unit '{unit[:40]}' is not known; write its sign or its name in English or Japanese.")
-
-
-def _article(kinds: Mapping[str, object]) -> str:
-    return " or ".join(f"a unit of {kind}" for kind in kinds)
 
 
 def _kinds() -> dict[str, dict[str, tuple[float, float]]]:

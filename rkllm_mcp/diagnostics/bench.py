@@ -7,8 +7,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -268,25 +268,26 @@ async def measure_busy_host(
         if pace is None or pace * len(idle.entered_ns) < _SHORTEST_RUN_MS:
             return None
         hog = Hog(min(_BUSY_AT_MOST_S, pace * len(idle.entered_ns) / 1000))
-        with never_yielding():
+        # The thread keeps the interpreter until it waits for something by itself.
+        before_s = sys.getswitchinterval()
+        sys.setswitchinterval(_NEVER_S)
+        try:
             busy = await timed_run(engine, prompt, tokens, on_first=hog.start)
             hog.join()
-        pairs.append((pace, _pace_during(busy, hog)))
+        finally:
+            sys.setswitchinterval(before_s)
+        during = [moment for moment in busy.entered_ns if hog.began_ns <= moment <= hog.ended_ns]
+        busy_pace = ms_between(during)
+        if busy_pace is None or len(during) < _FEWEST_TOKENS:
+            # A runtime that stood still is as slow as the thread.
+            busy_pace = (hog.ended_ns - hog.began_ns) / 1e6 / max(1, len(during))
+        pairs.append((pace, busy_pace))
     return BusyHost(
         rounds=len(pairs),
         idle_ms_per_token=statistics.median(idle for idle, _ in pairs),
         busy_ms_per_token=statistics.median(busy for _, busy in pairs),
         ratio=statistics.median(busy / idle for idle, busy in pairs),
     )
-
-
-def _pace_during(run: BenchRun, hog: Hog) -> float:
-    """From one callback to the next while the thread ran, ms; a runtime that stood still is as slow as the thread."""
-    during = [moment for moment in run.entered_ns if hog.began_ns <= moment <= hog.ended_ns]
-    pace = ms_between(during)
-    if pace is None or len(during) < _FEWEST_TOKENS:
-        return (hog.ended_ns - hog.began_ns) / 1e6 / max(1, len(during))
-    return pace
 
 
 @dataclass
@@ -314,17 +315,6 @@ class Hog:
         while now_ns < until_ns:
             now_ns = time.monotonic_ns()
         self.ended_ns = now_ns
-
-
-@contextmanager
-def never_yielding() -> Generator[None, None, None]:
-    """Let a thread that computes keep the interpreter until it waits for something by itself."""
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(_NEVER_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before_s)
 
 
 PARTS = ("prefill", "decode", "delivery", "prompt")

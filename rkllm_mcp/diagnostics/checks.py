@@ -18,14 +18,13 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.diagnostics.findings import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError
-from rkllm_mcp.mcp_client.lifecycle import ServerState
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.models.compatibility import check_pair, needed_bytes, platform_of
 from rkllm_mcp.models.rkllm_header import RkllmFile
-from rkllm_mcp.models.rknn_header import RknnFile, read_rknn_file
+from rkllm_mcp.models.rknn_header import read_rknn_file
 from rkllm_mcp.runtime.abi import NEWEST_VERSION
 from rkllm_mcp.runtime.vision.library import find_encoder_library, library_version
 
@@ -54,7 +53,16 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
     """Check the runtime library, its release by its bytes, and other copies of it."""
     yield CheckResult("runtime library", library.status, library.found, library.remedy, library.command)
     if library.git_blob and not library.emulated:
-        yield _release(library)
+        status: CheckStatus = "ok"
+        blob, remedy = f"git blob {library.git_blob[:_BLOB_SHOWN]}…", ""
+        release = f"the published {library.official_release}, byte for byte ({blob})"
+        if library.official_release is None:
+            status, release = "info", f"{blob} is not one of the published libraries up to {NEWEST_VERSION}"
+        elif library.official_release != library.version:
+            status, own = "warn", library.version or "-"
+            release = f"{blob} is the published {library.official_release}, and its own text says {own}"
+            remedy = "Copy librkllmrt.so again from the RKLLM SDK."
+        yield CheckResult("runtime release", status, release, remedy)
         if library.version in _UNSEEN:
             behaviour = _UNSEEN[library.version]
             yield CheckResult("runtime behaviour", "info", behaviour, "The probe shows it.", "rkllm-mcp doctor --probe")
@@ -62,17 +70,6 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
     if different:
         remedy = "Remove the others, or set 'library' in [runtime]."
         yield CheckResult("other libraries", "warn", ", ".join(different), remedy, "ldconfig -p | grep rkllmrt")
-
-
-def _release(library: LibraryReport) -> CheckResult:
-    blob = f"git blob {library.git_blob[:_BLOB_SHOWN]}…"
-    if library.official_release is None:
-        release = f"{blob} is not one of the published libraries up to {NEWEST_VERSION}"
-        return CheckResult("runtime release", "info", release)
-    if library.official_release != library.version:
-        release = f"{blob} is the published {library.official_release}, and its own text says {library.version or '-'}"
-        return CheckResult("runtime release", "warn", release, "Copy librkllmrt.so again from the RKLLM SDK.")
-    return CheckResult("runtime release", "ok", f"the published {library.official_release}, byte for byte ({blob})")
 
 
 def check_model(model: ModelReport) -> Iterator[CheckResult]:
@@ -154,25 +151,23 @@ def check_encoder(machine: Machine, model: ModelFolder, file: RkllmFile | None) 
         yield CheckResult(name, "fail", f"{facts_text}; this board is an {here}", remedy)
     else:
         yield CheckResult(name, "ok", facts_text)
-    if not encoder.emulated:
-        yield _encoder_library(encoder)
-
-
-def _encoder_library(encoder: RknnFile) -> CheckResult:
+    if encoder.emulated:
+        return
     name = "vision library"
     try:
         path = find_encoder_library(encoder.path)
     except LibraryNotFoundError as error:
-        return CheckResult(name, "fail", error.message, error.remedy)
+        yield CheckResult(name, "fail", error.message, error.remedy)
+        return
     version = library_version(path)
     if version is None:
-        return CheckResult(name, "fail", f"{path} names no release", "Copy librknnrt.so again.")
-    if encoder.toolkit and _numbers(encoder.toolkit) > _numbers(version):
+        yield CheckResult(name, "fail", f"{path} names no release", "Copy librknnrt.so again.")
+    elif encoder.toolkit and _numbers(encoder.toolkit) > _numbers(version):
         problem = f"{path} ({version}), older than the toolkit {encoder.toolkit} of the encoder"
-        return CheckResult(
-            name, "warn", problem, "It may refuse the file; put a newer librknnrt.so beside the encoder."
-        )
-    return CheckResult(name, "ok", f"{path} ({version})")
+        remedy = "It may refuse the file; put a newer librknnrt.so beside the encoder."
+        yield CheckResult(name, "warn", problem, remedy)
+    else:
+        yield CheckResult(name, "ok", f"{path} ({version})")
 
 
 def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckResult]:
@@ -195,21 +190,16 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[CheckRes
             if " " in server.command:
                 remedy = "Write the program alone in 'command' and each of its arguments in 'args'.", ""
             yield CheckResult(name, "warn", problem, *remedy)
-        elif server.state is not None:
-            yield _start_result(name, server, server.state)
-        else:
+        elif (state := server.state) is None:
             yield CheckResult(name, "ok", server.how)
-
-
-def _start_result(name: str, server: ServerReport, state: ServerState) -> CheckResult:
-    if state.state == "ready":
-        tools = f"{state.tool_count} {'tool' if state.tool_count == 1 else 'tools'}"
-        outcome = f"{server.how}: {tools} after {state.connect_seconds:.1f} s"
-        return CheckResult(name, "ok", outcome)
-    if state.state == "waiting":
-        return CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")
-    outcome = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
-    return CheckResult(name, "warn", outcome, _OR_OFF, f"rkllm-mcp servers test {server.name}")
+        elif state.state == "ready":
+            tools = f"{state.tool_count} {'tool' if state.tool_count == 1 else 'tools'}"
+            yield CheckResult(name, "ok", f"{server.how}: {tools} after {state.connect_seconds:.1f} s")
+        elif state.state == "waiting":
+            yield CheckResult(name, "info", f"{server.how}: {state.reason or 'waits for its first use'}")
+        else:
+            outcome = f"{server.how}: {state.reason}".rstrip(".") + ", so the server is skipped"
+            yield CheckResult(name, "warn", outcome, _OR_OFF, f"rkllm-mcp servers test {server.name}")
 
 
 _GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})
@@ -240,7 +230,7 @@ def check_soc(machine: Machine) -> Iterator[CheckResult]:
     model = (machine.strings("proc/device-tree/model") or ("",))[0]
     if soc is not None:
         cores = f"{soc.npu_cores} NPU core{'s' if soc.npu_cores > 1 else ''}"
-        yield CheckResult("soc", "ok", f"{soc.name}, {cores}{_in_brackets(model)}")
+        yield CheckResult("soc", "ok", f"{soc.name}, {cores}{f' ({model})' if model else ''}")
         return
     compatible = machine.strings("proc/device-tree/compatible")
     if not compatible and (machine.link_of("proc/device-tree") or npu_nodes(machine) or npu.driver_version(machine)):
@@ -248,14 +238,11 @@ def check_soc(machine: Machine) -> Iterator[CheckResult]:
         remedy = "Start the container with its system paths unmasked; in Kubernetes with procMount: Unmasked."
         yield CheckResult("soc", "fail", problem, remedy, f"docker run {_UNMASK} …")
         return
-    problem = f"no supported SoC{_in_brackets(model or ', '.join(compatible))}"
+    board = model or ", ".join(compatible)
+    problem = f"no supported SoC ({board})" if board else "no supported SoC"
     names = ", ".join(soc.name for soc in npu.SOCS.values())
     remedy = f"The NPU needs one of {names}; everything works emulated: --runtime emulator."
     yield CheckResult("soc", "fail", problem, remedy)
-
-
-def _in_brackets(model: str) -> str:
-    return f" ({model})" if model else ""
 
 
 def check_driver(machine: Machine) -> Iterator[CheckResult]:
@@ -310,8 +297,13 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
         problem = f"/dev/rknpu is a link to {target}, with which the runtime takes the wrong interface and crashes"
         remedy = "Remove it and what makes it; the runtime finds the card in /dev/dri by itself."
         yield CheckResult("npu device", "fail", problem, remedy, "sudo rm /dev/rknpu; grep -rl rknpu /etc/udev/rules.d")
+    elif not nodes and machine.exists("sys/module/rknpu"):
+        problem = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
+        remedy = "A kernel update can do this; read what the driver says, and start the kernel before it."
+        yield CheckResult("npu device", "fail", problem, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
     elif not nodes:
-        yield _no_node(machine)
+        problem = "no card of rknpu in /dev/dri, and no /dev/rknpu"
+        yield CheckResult("npu device", "fail", problem, _VENDOR_KERNEL, _LOOK)
     elif missing:
         problem = f"{' and '.join(missing)} not in /dev"
         options = " ".join(f"--device {name}" for name in missing)
@@ -328,15 +320,6 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
         else:
             remedy = f"This build of the driver takes memory from it. {_VENDOR_KERNEL}"
             yield CheckResult("dma heap", "warn", "no /dev/dma_heap", remedy, _install_kernel(machine))
-
-
-def _no_node(machine: Machine) -> CheckResult:
-    if not machine.exists("sys/module/rknpu"):
-        problem = "no card of rknpu in /dev/dri, and no /dev/rknpu"
-        return CheckResult("npu device", "fail", problem, _VENDOR_KERNEL, _LOOK)
-    problem = "rknpu is loaded, and the kernel made no node for it: no card in /dev/dri, and no /dev/rknpu"
-    remedy = "A kernel update can do this; read what the driver says, and start the kernel before it."
-    return CheckResult("npu device", "fail", problem, remedy, "sudo dmesg | grep -iE 'rknpu|npu0'")
 
 
 def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
@@ -418,26 +401,21 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
     governors: list[str] = []
     is_slow = False
     for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
-        governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
-        kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
+        folder = machine.inside(policy)
+        governor = machine.text(f"{folder}/scaling_governor") or "unknown"
+        kilohertz = machine.number(f"{folder}/scaling_cur_freq")
         governors.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
-        is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED or _is_throttled(machine, policy, governor)
+        is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED
+        if governor == "userspace":
+            # Its clock may have been set well below the maximum.
+            chosen = machine.number(f"{folder}/scaling_setspeed") if kilohertz is None else kilohertz
+            fastest = machine.number(f"{folder}/cpuinfo_max_freq")
+            if fastest is not None and chosen is not None:
+                is_slow = is_slow or chosen < fastest * system.FULL_SPEED_SHARE
     if governors:
         remedy = "Set them to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks."
         command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
         yield _check_result("cpu governor", not is_slow, ", ".join(governors), remedy, command)
-
-
-def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
-    """Return True if the clock was set well below the maximum."""
-    name = machine.inside(policy)
-    fastest = machine.number(f"{name}/cpuinfo_max_freq")
-    chosen = machine.number(f"{name}/scaling_cur_freq")
-    if chosen is None:
-        chosen = machine.number(f"{name}/scaling_setspeed")
-    if governor != "userspace" or fastest is None or chosen is None:
-        return False
-    return chosen < fastest * system.FULL_SPEED_SHARE
 
 
 def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:

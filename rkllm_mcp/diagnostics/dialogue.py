@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,20 +106,6 @@ async def play_dialogue(config: Config, beside: str = "", on_step: OnStep = lamb
         return Dialogue((), there, f"{str(error).rstrip('.')}; {hint}")
 
 
-@contextmanager
-def _unnoticed() -> Generator[None, None, None]:
-    """Let conversations and calls be stored in a folder that is removed after the block."""
-    before = os.environ.get(STATE_VARIABLE)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[STATE_VARIABLE] = folder
-        try:
-            yield
-        finally:
-            del os.environ[STATE_VARIABLE]
-            if before is not None:
-                os.environ[STATE_VARIABLE] = before
-
-
 @asynccontextmanager
 async def open_trial(config: Config) -> AsyncGenerator[App, None]:
     """Open the assistant with the configured model and the six tools in place of the configured servers.
@@ -139,13 +125,21 @@ async def open_trial(config: Config) -> AsyncGenerator[App, None]:
     # The list of six tools is no person's own, and no start reads a file of it.
     model = config.model.model_copy(update={"prompt_cache": False})
     changes = {"servers": servers, "agent": agent, "security": security, "store": StoreSection(), "model": model}
-    with _unnoticed():
-        async with open_app(config.model_copy(update=changes).with_origin(mcp_enabled=True)) as app:
-            await app.ready()
-            await app.toolbox.wait_until_started()
-            # A question at once would take the place of what is read in advance.
-            await app.warmed_up()
-            yield app
+    before = os.environ.get(STATE_VARIABLE)
+    # Conversations and calls are stored in a folder that is removed.
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[STATE_VARIABLE] = folder
+        try:
+            async with open_app(config.model_copy(update=changes).with_origin(mcp_enabled=True)) as app:
+                await app.ready()
+                await app.toolbox.wait_until_started()
+                # A question at once would take the place of what is read in advance.
+                await app.warmed_up()
+                yield app
+        finally:
+            del os.environ[STATE_VARIABLE]
+            if before is not None:
+                os.environ[STATE_VARIABLE] = before
 
 
 async def play_here(app: App, on_step: OnStep = lambda _: None) -> tuple[QuestionFigures, ...]:
@@ -231,7 +225,14 @@ async def play_beside(address: str, on_step: OnStep = lambda _: None) -> tuple[Q
     figures: list[QuestionFigures] = []
     client = httpx2.AsyncClient(base_url=base, headers=headers, timeout=_ANSWERED_WITHIN_S)
     async with client:
-        model = await _first_model(client)
+        try:
+            models: Any = (await client.get("models")).raise_for_status().json()
+            model = str(models["data"][0]["id"])
+        except (httpx2.HTTPStatusError, ValueError, KeyError, IndexError, TypeError):
+            model = "default"  # a host that lists none takes any name
+        except httpx2.HTTPError as error:
+            remedy = "start the other host, and name its address as in http://127.0.0.1:8080/v1"
+            raise UsageError(f"{client.base_url} does not answer ({type(error).__name__}); {remedy}") from None
         for number, question in enumerate(DIALOGUE, 1):
             on_step(f"question {number} of {len(DIALOGUE)} to {url.host}")
             answer = await ask_with_six_tools(client, model, messages, question)
@@ -240,15 +241,3 @@ async def play_beside(address: str, on_step: OnStep = lambda _: None) -> tuple[Q
             row = QuestionFigures(question, calls, answer.prompt_tokens, read, answer.first_token_ms, answer.seconds)
             figures.append(row)
     return tuple(figures)
-
-
-async def _first_model(client: httpx2.AsyncClient) -> str:
-    """Return the first model of a host; a host that lists none takes any name."""
-    try:
-        models: Any = (await client.get("models")).raise_for_status().json()
-        return str(models["data"][0]["id"])
-    except (httpx2.HTTPStatusError, ValueError, KeyError, IndexError, TypeError):
-        return "default"
-    except httpx2.HTTPError as error:
-        remedy = "start the other host, and name its address as in http://127.0.0.1:8080/v1"
-        raise UsageError(f"{client.base_url} does not answer ({type(error).__name__}); {remedy}") from None

@@ -181,16 +181,14 @@ def _faults(config: Config) -> list[str]:
         for tool in server.tools
         if tool.problem
     )
-    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent, *_keyless_boards(config)]
-
-
-def _keyless_boards(config: Config) -> Iterator[str]:
+    faults = [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *absent]
     boards = enumerate(() if config.service.boards_secret else config.boards)
     if names := [config.board_name(index) for index, board in boards if not (board.key or board.is_private)]:
-        yield (
+        faults.append(
             f"boards: {', '.join(names)} would be asked with the key of the caller over plain HTTP, so they are asked "
             "without a key, and their models and queues are not shown; set key in their entries, or let them join"
         )
+    return faults
 
 
 def refused_servers(config: Config) -> dict[str, str]:
@@ -305,6 +303,12 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         missing = isinstance(error, LibraryNotFoundError)
         command = f"rkllm-mcp runtime pull {RECOMMENDED_VERSION}" if missing else "rkllm-mcp runtime list"
         return LibraryReport(error.message, "fail", error.remedy, command)
+    # Others that ``auto`` could mean, with the release each names; what cannot be read is left out.
+    others: list[tuple[str, str]] = []
+    for other in visible_libraries():
+        if other != path:
+            with suppress(RuntimeUnusableError):
+                others.append((str(other), read_library_file(other).version or "unknown"))
     report = LibraryReport(
         f"{path}, version {file.version or 'unknown'}",
         "ok",
@@ -312,7 +316,7 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         version=file.version or "",
         git_blob=mark.git_blob,
         official_release=mark.official_release,
-        others=_other_libraries(path),
+        others=tuple(others),
     )
     try:
         abi = accepted_abi(file, config.runtime.abi)
@@ -352,16 +356,6 @@ def _held(config: Config, model: ModelFolder | None) -> list[CheckResult]:
     if profile is not None and (reason := profile.against_corrections):
         return [CheckResult("held answers", "info", f"{state}: as 'doctor --probe' found, {reason}")]
     return [CheckResult("held answers", "ok", "JSON answers and tool calls are held to their schema")]
-
-
-def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
-    """Further libraries that ``auto`` could mean, with the release each names; what cannot be read is left out."""
-    libraries: list[tuple[str, str]] = []
-    for path in visible_libraries():
-        if path != chosen:
-            with suppress(RuntimeUnusableError):
-                libraries.append((str(path), read_library_file(path).version or "unknown"))
-    return tuple(libraries)
 
 
 def _server(server: ServerConfig) -> ServerReport:

@@ -119,10 +119,14 @@ async def measure_voice(
         recording = recording or said
     if recogniser is not None and recording is not None:
         on_step("recognising")
-        recognition = await _measure_recogniser(recogniser, config.speech.stt or "", recording, language)
+        work = partial(_recognise, recogniser, recording, language)
+        await work()  # the model is loaded
+        text_s, text = sorted([await _timed(work) for _ in range(_RUNS)])[_RUNS // 2]
+        memory_mb = process_memory_mb(config.speech.stt or "")
+        recognition = RecognitionFigures(recording.seconds, text_s, text, memory_mb)
         on_step("an answer, alone and with recognition beside it")
         try:
-            answer = await _measure_answer(config, partial(_recognise, recogniser, recording, language))
+            answer = await _measure_answer(config, work)
         except RuntimeUnusableError as error:
             notes.append(f"the answer was not measured: {error}")
     elif recogniser is not None:
@@ -139,16 +143,6 @@ async def _timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:
 async def _recognise(recogniser: Recogniser, recording: Sound, language: str) -> str:
     async with recogniser.transcribe(recording, language) as pieces:
         return "".join([piece.text async for piece in pieces]).strip()
-
-
-async def _measure_recogniser(
-    recogniser: Recogniser, address: str, recording: Sound, language: str
-) -> RecognitionFigures:
-    work = partial(_recognise, recogniser, recording, language)
-    await work()  # the model is loaded
-    runs = sorted([await _timed(work) for _ in range(_RUNS)])
-    text_s, text = runs[_RUNS // 2]
-    return RecognitionFigures(recording.seconds, text_s, text, process_memory_mb(address))
 
 
 async def _measure_speaker(speaker: Speaker, address: str) -> tuple[SpeakingFigures, Sound]:

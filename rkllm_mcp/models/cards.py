@@ -6,6 +6,7 @@ import difflib
 import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -227,7 +228,14 @@ class ModelFolder:
     @property
     def has_weights(self) -> bool:
         """True if the emulated runtime computes the answers from weights; a script plays them otherwise."""
-        return self.card.emulated and _names_weights(self.file)
+        if not self.card.emulated:
+            return False
+        try:
+            with self.file.open("rb") as file:
+                lines = file.read(_SCRIPT_HEAD_BYTES).splitlines()
+        except OSError:
+            return False
+        return any(line.split()[:1] == [b"weights"] for line in lines)
 
     @property
     def is_held(self) -> bool:
@@ -291,7 +299,22 @@ def load_model(
         ConfigError: its ``model.toml`` is invalid.
     """
     folder = _find(name_or_path, model_directories() if directories is None else directories)
-    return _complete(_check(folder) if check_names else folder)
+    if check_names:
+        _check(folder)
+    if folder.file in folder.missing:
+        fetch = f"Fetch them with 'rkllm-mcp models pull {folder.name}'"
+        is_own = folder.card.source is None
+        remedy = fetch if folder.can_be_pulled or is_own else how_to_convert(folder.card.name, folder.card.source)
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no weights here.",
+            f"{remedy.rstrip('.')}, or put its .rkllm file at {folder.file}.",
+        )
+    if folder.missing:
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no tokenizer.",
+            f"Put the tokenizer.json of the original model at {folder.tokenizer}.",
+        )
+    return folder
 
 
 def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
@@ -331,24 +354,6 @@ def choose_model(
     raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
 
 
-def _names_weights(script: Path) -> bool:
-    try:
-        with script.open("rb") as file:
-            lines = file.read(_SCRIPT_HEAD_BYTES).splitlines()
-    except OSError:
-        return False
-    return any(line.split()[:1] == [b"weights"] for line in lines)
-
-
-def is_emulated_file(path: Path) -> bool:
-    """Return True if a .rkllm file is a script for the emulated runtime."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(EMULATED_HEADER)) == EMULATED_HEADER
-    except OSError:
-        return False
-
-
 def _at_path(path: Path) -> ModelFolder:
     path = path.absolute()
     if path.is_dir():
@@ -371,7 +376,10 @@ def _without_card(file: Path) -> ModelFolder:
     """Return a file without a card, with properties from its name and conservative defaults."""
     name = file.stem.lower().replace("_", "-")
     template = "qwen3" if "qwen3" in name else "qwen2.5" if "qwen2" in name else "chatml"
-    card = ModelCard(name=file.stem, template=template, emulated=is_emulated_file(file), file=file.name)
+    is_script = False
+    with suppress(OSError), file.open("rb") as opened:
+        is_script = opened.read(len(EMULATED_HEADER)) == EMULATED_HEADER
+    card = ModelCard(name=file.stem, template=template, emulated=is_script, file=file.name)
     return ModelFolder(file.parent, card, file, file.parent / card.tokenizer)
 
 
@@ -405,35 +413,13 @@ def _check(model: ModelFolder) -> ModelFolder:
     from rkllm_mcp.toolcalls.formats import SYNTAXES
 
     card, source = model.card, model.folder / CARD_NAME
-    if card.template not in TEMPLATES:
-        allowed = _one_of("allowed are", card.template, TEMPLATES)
-        raise add_line(ConfigError(str(source), "template", repr(card.template), allowed), source)
-    for syntax in card.syntaxes or ():
-        if syntax not in SYNTAXES:
-            allowed = _one_of("allowed are", syntax, SYNTAXES)
-            raise add_line(ConfigError(str(source), "syntaxes", repr(syntax), allowed), source)
+    names: list[tuple[str, str, Mapping[str, Any]]] = [("template", card.template, TEMPLATES)]
+    names += [("syntaxes", syntax, SYNTAXES) for syntax in card.syntaxes or ()]
+    for key, name, known in names:
+        if name not in known:
+            allowed = f"allowed are {', '.join(known)}{did_you_mean(name, known)}"
+            raise add_line(ConfigError(str(source), key, repr(name), allowed), source)
     return model
-
-
-def _one_of(words: str, name: str, names: Mapping[str, Any]) -> str:
-    return f"{words} {', '.join(names)}{did_you_mean(name, names)}"
-
-
-def _complete(folder: ModelFolder) -> ModelFolder:
-    if folder.file in folder.missing:
-        fetch = f"Fetch them with 'rkllm-mcp models pull {folder.name}'"
-        is_own = folder.card.source is None
-        remedy = fetch if folder.can_be_pulled or is_own else how_to_convert(folder.card.name, folder.card.source)
-        raise ModelNotFoundError(
-            f"The model {folder.name!r} has no weights here.",
-            f"{remedy.rstrip('.')}, or put its .rkllm file at {folder.file}.",
-        )
-    if folder.missing:
-        raise ModelNotFoundError(
-            f"The model {folder.name!r} has no tokenizer.",
-            f"Put the tokenizer.json of the original model at {folder.tokenizer}.",
-        )
-    return folder
 
 
 def how_to_convert(name: str, source: SourceCard | None) -> str:

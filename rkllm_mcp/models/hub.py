@@ -126,8 +126,12 @@ class Hub:
     def names(self, repository: str, revision: str | None = None) -> list[str]:
         """Return the files of a repository, or raise a ModelDownloadError; the cache answers for an unreachable hub."""
         file = RemoteFile(repository, "the list of files", revision)
+        # A single request: ``HfApi`` retries an unreachable hub for half a minute.
+        tree = f"{self.address}/api/models/{quote(repository)}/tree/{quote(revision or 'main', safe='')}?recursive=true"
         try:
-            return self._file_names(file)
+            return [str(entry["path"]) for entry in self._fetch_list(tree) if entry.get("type") == "file"]
+        except (TypeError, KeyError, AttributeError):
+            raise self._no_hub("its list of files is another one") from None
         except download_errors() as error:
             cached: list[str] = []
             if not _is_refusal(error):
@@ -203,15 +207,6 @@ class Hub:
     def _find_cached(self, file: RemoteFile, revision: str | None) -> Path | None:
         cached = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
         return Path(cached) if isinstance(cached, str) else None
-
-    def _file_names(self, file: RemoteFile) -> list[str]:
-        """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
-        address = f"{self.address}/api/models/{quote(file.repository)}/tree/{quote(file.revision or 'main', safe='')}"
-        entries = self._fetch_list(f"{address}?recursive=true")
-        try:
-            return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
-        except (TypeError, KeyError, AttributeError):
-            raise self._no_hub("its list of files is another one") from None
 
     def _fetch_list(self, address: str) -> list[dict[str, Any]]:
         """Return a list of the hub, or raise a ModelDownloadError or one of ``download_errors``."""

@@ -255,7 +255,11 @@ def _card_to_pull(sources: ModelSources, options: Pull) -> tuple[ModelCard, Mode
         user_folder = folder if folder.folder.parent == sources.folders.root.absolute() else None
         if folder.card.emulated:
             raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
-        if user_folder is None and _comes_before(sources, folder.folder.parent):
+        directories = [directory.absolute() for directory in sources.directories]
+        root = sources.folders.root.absolute()
+        before = directories[: directories.index(root)] if root in directories else []
+        # A folder of models that is searched earlier hides one of the same name in the user's own.
+        if user_folder is None and folder.folder.parent in before:
             raise UsageError(f"{folder.folder} has precedence over {sources.folders.root}; put the files there by hand")
         return folder.card, user_folder
     if options.repository is None or options.file is None:
@@ -271,17 +275,6 @@ def _card_to_pull(sources: ModelSources, options: Pull) -> tuple[ModelCard, Mode
     changes = {"name": options.name, "description": ""}
     other = {} if like.by == "model" else {"published": None, "source": None}
     return like.card.model_copy(update=changes | other), None
-
-
-def _comes_before(sources: ModelSources, directory: Path) -> bool:
-    """Return True if a folder of models hides the user's own folder of the same name."""
-    directories = [folder.absolute() for folder in sources.directories]
-    user_root = sources.folders.root.absolute()
-    return (
-        user_root in directories
-        and directory in directories
-        and directories.index(directory) < directories.index(user_root)
-    )
 
 
 def _source(card: ModelCard, options: Pull) -> SourceCard:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -110,7 +110,13 @@ def read_rkllm_file(path: Path) -> RkllmFile:
     if header.is_cut:
         raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
     mask = _known_mask(pairs)
-    return replace(describe_metadata(path, size, dict(_plain_pairs(pairs, mask))), token_samples=_tokens(pairs, mask))
+    plain: dict[str, str | int | float] = {}
+    for key, value in pairs:
+        if isinstance(value, Masked):
+            plain[_text(key, mask)] = _text(value, mask)
+        elif isinstance(value, (int, float)):
+            plain[_text(key, mask)] = value
+    return replace(describe_metadata(path, size, plain), token_samples=_tokens(pairs, mask))
 
 
 def embedding_width(path: Path) -> int | None:
@@ -188,23 +194,20 @@ class _Header:
             for _ in range(int(count)):
                 key = self._string(_LONGEST_KEY)
                 pairs.append((key, self._value(int(self._unpack("<I")))))
-            self._check_tensors(int(tensors))
+            # The last tensor starts inside the file; its length depends on undocumented types.
+            for _ in range(int(tensors)):
+                self._string(_LONGEST_KEY)
+                dimensions = int(self._unpack("<I"))
+                if dimensions > _LONGEST_DIMENSIONS:
+                    return pairs
+                self._skip(8 * dimensions + 4)
+                self._check(int(self._unpack("<Q")), self._size - 1)
         except _TruncatedError:
             # If the first key cannot be decoded, the layout is unknown and the file must not be called truncated.
             self.is_cut = not pairs or _first_mask(pairs) is not None
         except _UnknownLayoutError:
             pass
         return pairs
-
-    def _check_tensors(self, count: int) -> None:
-        """Check that the last tensor starts inside the file; its length depends on undocumented types."""
-        for _ in range(count):
-            self._string(_LONGEST_KEY)
-            dimensions = int(self._unpack("<I"))
-            if dimensions > _LONGEST_DIMENSIONS:
-                raise _UnknownLayoutError
-            self._skip(8 * dimensions + 4)
-            self._check(int(self._unpack("<Q")), self._size - 1)
 
     def _value(self, kind: int) -> Value | None:
         if kind == _STRING:
@@ -269,7 +272,11 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
     mask = _first_mask(pairs)
     if mask is None:
         return b""
-    names = _known_keys(_text(pairs[0][1], mask))
+    architecture = _text(pairs[0][1], mask)
+    names: dict[int, list[bytes]] = {}  # the known keys by length
+    for name in _KEYS:
+        plain = name.replace("{arch}", architecture).encode()
+        names.setdefault(len(plain), []).append(plain)
     while (longer := _extended_mask(mask, pairs, names)) is not None:
         mask = longer
     return mask
@@ -312,24 +319,6 @@ def _first_mask(pairs: list[_Pair]) -> bytes | None:
     if first is None or first.length != len(begin) or _xor(first.head, _xor(MAGIC, b"GGUF")) != begin[:4]:
         return None
     return _xor(first.head, begin)
-
-
-def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | int | float]]:
-    for key, value in pairs:
-        name = _text(key, mask)
-        if isinstance(value, Masked):
-            yield name, _text(value, mask)
-        elif isinstance(value, (int, float)):
-            yield name, value
-
-
-def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:
-    """Return the known keys by length."""
-    by_length: dict[int, list[bytes]] = {}
-    for name in _KEYS:
-        plain = name.replace("{arch}", architecture).encode()
-        by_length.setdefault(len(plain), []).append(plain)
-    return by_length
 
 
 def _text(value: Value | None, mask: bytes) -> str:

@@ -102,7 +102,12 @@ def pull_runtime(
         RuntimeUnusableError: this program does not drive the release, or the download failed.
     """
     source = RuntimeSource.from_environment()
-    _require_supported(version, source)
+    if version in UNSUPPORTED_VERSIONS:
+        problem = f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}."
+        raise RuntimeUnusableError(problem, f"Take {RECOMMENDED_VERSION}.")
+    if version not in source.checksums:
+        releases = ", ".join(release for release in source.checksums if release not in UNSUPPORTED_VERSIONS)
+        raise UsageError(f"no release {version!r} with a known checksum; the releases are {releases}")
     store = ModelFolderStore(runtime_folder())
     library = store.folder(version) / LIBRARY_NAME
     if library.is_file() and source.has(version, fingerprint(library)):
@@ -114,7 +119,13 @@ def pull_runtime(
         part = space.place / f"{source.checksums[version]}.incomplete"
         if not part.exists() or not source.has(version, fingerprint(part)):
             _receive(source, version, _PATH, part, progress)
-        _verify(source, version, part)
+        mark = fingerprint(part)
+        if not source.has(version, mark):
+            # Another file is not continued.
+            part.unlink()
+            file = f"another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…)"
+            problem = f"{source.address} sent {file}, so it was not put in place."
+            raise ModelDownloadError(problem, f"Download it again. {_BY_HAND}")
         part.chmod(0o644)
         part.replace(space.ready / LIBRARY_NAME)
         store.publish(version, space)
@@ -124,32 +135,12 @@ def pull_runtime(
     return library
 
 
-def _require_supported(version: str, source: RuntimeSource) -> None:
-    if version in UNSUPPORTED_VERSIONS:
-        problem = f"RKLLM {version} is not driven by this program: {UNSUPPORTED_VERSIONS[version]}."
-        raise RuntimeUnusableError(problem, f"Take {RECOMMENDED_VERSION}.")
-    if version not in source.checksums:
-        releases = ", ".join(release for release in source.checksums if release not in UNSUPPORTED_VERSIONS)
-        raise UsageError(f"no release {version!r} with a known checksum; the releases are {releases}")
-
-
 def _receive(source: RuntimeSource, version: str, path: str, target: Path, progress: Report) -> None:
     name = path.rpartition("/")[2]
     try:
         receive(f"{source.address}/release-v{version}/{path}", target, progress, name=name)
     except download_errors() as error:
         raise explain(error, source.address, f"{name} of RKLLM {version}", _BY_HAND) from error
-
-
-def _verify(source: RuntimeSource, version: str, part: Path) -> None:
-    """Require the checksum of the release; delete another file, so that it is not continued."""
-    mark = fingerprint(part)
-    if source.has(version, mark):
-        return
-    part.unlink()
-    file = f"another file than {LIBRARY_NAME} of RKLLM {version} (SHA-256 {mark.sha256[:16]}…)"
-    problem = f"{source.address} sent {file}, so it was not put in place."
-    raise ModelDownloadError(problem, f"Download it again. {_BY_HAND}")
 
 
 @dataclass(frozen=True)

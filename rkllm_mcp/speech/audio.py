@@ -83,7 +83,23 @@ class Sound:
         """Return it with another sample rate."""
         if rate == self.rate:
             return self
-        return Sound(_resample(_np.frombuffer(self.samples, "<i2"), self.rate, rate).tobytes(), rate)
+        # The mean over each new sample's time, or between neighbours if there are more: speech needs no better filter.
+        samples = _np.frombuffer(self.samples, "<i2")
+        count, step = len(samples) * rate // self.rate, self.rate / rate
+        resampled = _np.empty(count, "<i2")
+        # Blocks keep the memory small.
+        for start in range(0, count, _BLOCK):
+            end = min(start + _BLOCK, count)
+            first, last = int(start * step), min(len(samples), int(end * step) + 2)
+            block = samples[first:last].astype(_np.float64)
+            edges = _np.arange(start, end + 1) * step - first
+            if step > 1:
+                sums = _np.concatenate(([0.0], _np.cumsum(block)))
+                values = _np.diff(_np.interp(edges, _np.arange(len(sums)), sums)) / step
+            else:
+                values = _np.interp(edges[:-1], _np.arange(len(block)), block)
+            resampled[start:end] = _np.clip(_np.rint(values), -_FULL_SCALE - 1, _FULL_SCALE)
+        return Sound(resampled.tobytes(), rate)
 
 
 async def read_recording(data: bytes) -> Sound:
@@ -99,7 +115,17 @@ async def read_recording(data: bytes) -> Sound:
     if find_spec("av") is None:
         message = "only WAV is read here; send WAV, or have the owner run 'rkllm-mcp install speech'"
         raise SoundError(message)
-    return await _decode(data)
+    # A hostile file costs the process that decodes it alone.
+    command = [sys.executable, "-m", "rkllm_mcp.speech.decoder"]
+    with anyio.move_on_after(_DECODE_WAIT_S):
+        process = await anyio.run_process(command, input=data, check=False)
+        reason = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        if process.returncode == 0:
+            _check_length(len(process.stdout) // SAMPLE_BYTES, RATE)
+            return Sound(process.stdout)
+        advice = reason if process.returncode == 1 and reason else "its decoder gave up"
+        raise SoundError(f"the recording cannot be read: {advice}; record it again, or send WAV")
+    raise SoundError(f"the recording was not decoded within {_DECODE_WAIT_S} s; send a shorter one, or WAV")
 
 
 def read_wav(data: bytes) -> Sound:
@@ -129,7 +155,16 @@ def from_pcm(content: bytes, channels: int, width: int, rate: int) -> Sound:
         raise SoundError(f"the recording has {channels} channels and {rate} samples a second; record again")
     frames = len(content) // (width * channels)
     _check_length(frames, rate)
-    samples = _to_16_bits(content[: frames * width * channels], width).reshape(frames, channels)
+    content = content[: frames * width * channels]
+    # Of 24 and 32 bits the two highest bytes are taken.
+    if width == 1:
+        samples = (_np.frombuffer(content, _np.uint8).astype(_np.int16) - 128) << 8
+    elif width == SAMPLE_BYTES:
+        samples = _np.frombuffer(content, "<i2")
+    else:
+        parts = _np.frombuffer(content, _np.uint8).reshape(-1, width)[:, -SAMPLE_BYTES:]
+        samples = _np.ascontiguousarray(parts).view("<i2")
+    samples = samples.reshape(frames, channels)
     mono = samples[:, 0] if channels == 1 else samples.mean(axis=1, dtype=_np.float32).astype(_np.int16)
     return Sound(_np.ascontiguousarray(mono, "<i2").tobytes(), rate).at(RATE)
 
@@ -139,52 +174,6 @@ def _check_length(frames: int, rate: int) -> None:
         raise SoundError("the recording has no sound; record again")
     if frames > MOST_SECONDS * rate:
         raise SoundError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
-
-
-def _to_16_bits(content: bytes, width: int) -> Any:
-    """Return samples of 8, 16, 24 or 32 bits as 16 bits: the two highest bytes of each."""
-    if width == 1:
-        return (_np.frombuffer(content, _np.uint8).astype(_np.int16) - 128) << 8
-    if width == SAMPLE_BYTES:
-        return _np.frombuffer(content, "<i2")
-    parts = _np.frombuffer(content, _np.uint8).reshape(-1, width)[:, -SAMPLE_BYTES:]
-    return _np.ascontiguousarray(parts).view("<i2").reshape(-1)
-
-
-def _resample(samples: Any, rate: int, target_rate: int) -> Any:
-    """Return samples at another rate: the mean over each new sample's time, or between neighbours if there are more.
-
-    Speech needs no better filter; blocks keep the memory small.
-    """
-    count = len(samples) * target_rate // rate
-    resampled = _np.empty(count, "<i2")
-    step = rate / target_rate
-    for start in range(0, count, _BLOCK):
-        end = min(start + _BLOCK, count)
-        first, last = int(start * step), min(len(samples), int(end * step) + 2)
-        block = samples[first:last].astype(_np.float64)
-        edges = _np.arange(start, end + 1) * step - first
-        if step > 1:
-            sums = _np.concatenate(([0.0], _np.cumsum(block)))
-            values = _np.diff(_np.interp(edges, _np.arange(len(sums)), sums)) / step
-        else:
-            values = _np.interp(edges[:-1], _np.arange(len(block)), block)
-        resampled[start:end] = _np.clip(_np.rint(values), -_FULL_SCALE - 1, _FULL_SCALE)
-    return resampled
-
-
-async def _decode(data: bytes) -> Sound:
-    """Return what the process ``speech.decoder`` makes of a recording; a hostile file costs that process alone."""
-    command = [sys.executable, "-m", "rkllm_mcp.speech.decoder"]
-    with anyio.move_on_after(_DECODE_WAIT_S):
-        process = await anyio.run_process(command, input=data, check=False)
-        reason = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        if process.returncode == 0:
-            _check_length(len(process.stdout) // SAMPLE_BYTES, RATE)
-            return Sound(process.stdout)
-        advice = reason if process.returncode == 1 and reason else "its decoder gave up"
-        raise SoundError(f"the recording cannot be read: {advice}; record it again, or send WAV")
-    raise SoundError(f"the recording was not decoded within {_DECODE_WAIT_S} s; send a shorter one, or WAV")
 
 
 def wav_header(rate: int, sample_bytes: int | None = None) -> bytes:

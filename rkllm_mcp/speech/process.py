@@ -54,29 +54,27 @@ class EngineProcess:
             RuntimeError: it does not start; the message is the reason.
         """
         with self._lock:
-            if self.pid is None:
-                self._start()
-            return self._folder / SOCKET
-
-    def _start(self) -> None:
-        self._end()
-        self._folder = Path(tempfile.mkdtemp(prefix="rkllm-speech-"))
-        with (self._folder / _LOG).open("wb") as log:
-            # It ends when its standard input does: with this program, however that ends.
-            self._process = subprocess.Popen(
-                [*self._command, str(self._folder / SOCKET), *self._options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        output = cast("IO[bytes]", self._process.stdout)
-        is_silent = not select.select([output], [], [], _LOAD_TIMEOUT_S)[0]
-        if is_silent or output.read(len(READY)) != READY:
-            with (self._folder / _LOG).open("rb") as log:
-                lines = log.read(_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+            if self.pid is not None:
+                return self._folder / SOCKET
             self._end()
-            reason = lines[-1] if lines else "its process gave no reason"
-            raise RuntimeError(f"it was not loaded within {_LOAD_TIMEOUT_S:g} s" if is_silent else reason)
+            self._folder = Path(tempfile.mkdtemp(prefix="rkllm-speech-"))
+            with (self._folder / _LOG).open("wb") as log:
+                # It ends when its standard input does: with this program, however that ends.
+                self._process = subprocess.Popen(
+                    [*self._command, str(self._folder / SOCKET), *self._options],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                )
+            output = cast("IO[bytes]", self._process.stdout)
+            is_silent = not select.select([output], [], [], _LOAD_TIMEOUT_S)[0]
+            if is_silent or output.read(len(READY)) != READY:
+                with (self._folder / _LOG).open("rb") as log:
+                    lines = log.read(_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+                self._end()
+                reason = lines[-1] if lines else "its process gave no reason"
+                raise RuntimeError(f"it was not loaded within {_LOAD_TIMEOUT_S:g} s" if is_silent else reason)
+            return self._folder / SOCKET
 
     def _end(self) -> None:
         if self._process is not None:

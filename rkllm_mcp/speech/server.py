@@ -66,11 +66,8 @@ class SpeechServer:
 
     async def describe(self) -> dict[str, Any]:
         """Return the ``info`` of these programs: what they said first, as Home Assistant waits for a second only."""
-        if self._info is None:
-            self._info = await self._ask_programs()
-        return self._info
-
-    async def _ask_programs(self) -> dict[str, Any]:
+        if self._info is not None:
+            return self._info
         described: dict[str, Any] = {kind: [] for kind in ("asr", "tts", "handle", "intent", "wake", "mic", "snd")}
         if self.recogniser is not None:
             languages = await self.recogniser.languages() or self.languages
@@ -79,6 +76,7 @@ class SpeechServer:
         if self.speaker is not None:
             voices = [_artifact(each.name, languages=[*each.languages]) for each in await self.speaker.voices()]
             described["tts"] = [_artifact("rkllm-mcp", voices=voices, supports_synthesize_streaming=True)]
+        self._info = described
         return described
 
 

@@ -124,15 +124,7 @@ def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     if again.evaluated_tokens is not None:
         some = "all" if again.evaluated_tokens >= len(base) else "last"
         facts["full_match_evaluates"] = some if again.evaluated_tokens else "none"
-    facts |= _watch_history(subject, base, tail)
-    settled = {name: fact for name, fact in facts.items() if fact is not None}
-    if len(settled) < len(facts):
-        raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", settled)
-    return settled
-
-
-def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> Facts:
-    """The same, of runs that keep their history."""
+    # The same, of runs that keep their history.
     subject.clear()
     first = require_completed(subject.run(base, 2, keep_history=True))
     further = require_completed(subject.run(tail, 2, keep_history=True))
@@ -141,10 +133,13 @@ def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> F
     require_completed(subject.run(base, 2, keep_history=True))
     both = require_completed(subject.run([*base, *tail], 2))
     subject.clear()
-    facts: Facts = {"reuses_prefix_after_history": spares(first, both, len(base))}
+    facts["reuses_prefix_after_history"] = spares(first, both, len(base))
     if size is not None and RKLLM_RUN_FINISH in further.states:
         facts["history_continues"] = size >= len(base) + len(tail)
-    return facts
+    settled = {name: fact for name, fact in facts.items() if fact is not None}
+    if len(settled) < len(facts):
+        raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", settled)
+    return settled
 
 
 def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:

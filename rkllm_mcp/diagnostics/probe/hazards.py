@@ -69,8 +69,21 @@ def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
             "abort_in_decode_ms": round((observed.ended_ns - called_ns[0]) / _NS_PER_MS, 3),
         }
         if not forgotten:
-            facts |= _go_on(subject, [*prompts.question, *complete.ids[:_KEPT_OF_ANSWER]], observed, called_ns[0])
-    facts |= _abort_prefill(subject, prompts)
+            # A run that goes on with the first tokens of the aborted one, as a correction does.
+            again = require_completed(subject.run([*prompts.question, *complete.ids[:_KEPT_OF_ANSWER]], 2))
+            first_ms = ((again.times_ns[0] if again.times_ns else again.ended_ns) - again.began_ns) / _NS_PER_MS
+            facts["restart_ms"] = round((observed.ended_ns - called_ns[0]) / _NS_PER_MS + first_ms, 3)
+            if again.evaluated_tokens is not None:
+                facts["restart_evaluates"] = again.evaluated_tokens
+    for tokens in _PREFILL_LENGTHS:
+        if tokens + LIMIT >= subject.load.context_tokens:
+            break
+        prompt = prompts.of_length(tokens)
+        complete = require_completed(cold(subject, prompt, LIMIT))
+        whole_ms = (complete.times_ns[0] - complete.began_ns) / _NS_PER_MS if complete.times_ns else 0.0
+        if whole_ms >= _PREFILL_MS:
+            facts |= _abort_prefill(subject, prompt, complete, whole_ms)
+            break
     subject.clear()
     missing = [name for name in ("abort_in_decode", "abort_in_prefill") if name not in facts]
     if missing:
@@ -78,31 +91,8 @@ def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     return facts
 
 
-def _go_on(subject: ProbeSubject, tokens: list[int], aborted: Observed, called_ns: int) -> Facts:
-    """Measure a run that goes on with the first tokens of an aborted one, as a correction does."""
-    again = require_completed(subject.run(tokens, 2))
-    stopped_ms = (aborted.ended_ns - called_ns) / _NS_PER_MS
-    first_ms = ((again.times_ns[0] if again.times_ns else again.ended_ns) - again.began_ns) / _NS_PER_MS
-    facts: Facts = {"restart_ms": round(stopped_ms + first_ms, 3)}
-    if again.evaluated_tokens is not None:
-        facts["restart_evaluates"] = again.evaluated_tokens
-    return facts
-
-
-def _abort_prefill(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+def _abort_prefill(subject: ProbeSubject, prompt: list[int], complete: Observed, whole_ms: float) -> Facts:
     """Abort a prefill after a quarter of the time that it takes."""
-    for tokens in _PREFILL_LENGTHS:
-        if tokens + LIMIT >= subject.load.context_tokens:
-            return {}
-        prompt = prompts.of_length(tokens)
-        complete = require_completed(cold(subject, prompt, LIMIT))
-        whole_ms = (complete.times_ns[0] - complete.began_ns) / _NS_PER_MS if complete.times_ns else 0.0
-        if whole_ms >= _PREFILL_MS:
-            return _abort_this_prefill(subject, prompt, complete, whole_ms)
-    return {}
-
-
-def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], complete: Observed, whole_ms: float) -> Facts:
     over = threading.Event()
     called_ns: list[int] = []
 

@@ -254,23 +254,20 @@ class ProbeSubject:
         observed.threads.add(threading.get_native_id())
         # No error in here may reach C; missing values show in the observation.
         with suppress(Exception):
-            self._add_result(observed, result, state)
+            value = result.contents if result else None
+            if state == RKLLM_RUN_FINISH:
+                self._finished.set()
+                if value is not None:
+                    observed.finish_text = value.text
+                    observed.perf = self.abi.perf_of(value)
+            elif state <= RKLLM_RUN_WAITING and value is not None:
+                observed.ids.append(value.token_id)
+                observed.texts.append(value.text if state == RKLLM_RUN_NORMAL else b"")
+                _take_rows(observed.hidden, value.last_hidden_layer, "hidden_states", "embd_size")
+                _take_rows(observed.logits, value.logits, "logits", "vocab_size")
             if state <= RKLLM_RUN_WAITING and self._hook is not None:
                 return self._hook(len(observed.ids))
         return 0
-
-    def _add_result(self, observed: Observed, result: Any, state: int) -> None:
-        value = result.contents if result else None
-        if state == RKLLM_RUN_FINISH:
-            self._finished.set()
-            if value is not None:
-                observed.finish_text = value.text
-                observed.perf = self.abi.perf_of(value)
-        elif state <= RKLLM_RUN_WAITING and value is not None:
-            observed.ids.append(value.token_id)
-            observed.texts.append(value.text if state == RKLLM_RUN_NORMAL else b"")
-            _take_rows(observed.hidden, value.last_hidden_layer, "hidden_states", "embd_size")
-            _take_rows(observed.logits, value.logits, "logits", "vocab_size")
 
 
 def _take_rows(rows: list[ProbeRows], result: Any, values: str, width_field: str) -> None:
