@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.catalogue import read_catalogue, status_line
@@ -40,6 +41,15 @@ def store_limits(config: Config) -> tuple[StoreLimits, set[str]]:
 def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
     """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.choose_model``."""
     return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
+
+
+def model_files(config: Config, directories: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found."""
+    try:
+        model = choose_model(config.model, directories, emulated=config.runtime.library == EMULATOR)
+    except (RuntimeUnusableError, ConfigError):
+        return ()
+    return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:

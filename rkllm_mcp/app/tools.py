@@ -117,6 +117,16 @@ async def open_tools(
                 yield ToolEnvironment(toolbox, store)
 
 
+def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> tuple[str, str | None]:
+    """Switch a tool or server, or raise a ToolboxError; return its server, and the tool's name or None for a server."""
+    # The name of a server never means another server's tool of the same name.
+    if name in {server.name for server in config.servers}:
+        toolbox.switches.turn_server(name, is_on=is_on)
+        return name, None
+    (tool,) = toolbox.switch(name, is_on=is_on)
+    return tool.server, tool.name
+
+
 async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]:
     """Return the tools of a server, of which no program is started: those of its last connection, or its functions."""
     from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer

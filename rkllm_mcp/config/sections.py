@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
@@ -240,6 +241,22 @@ EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
 def own_web_address(host: str, port: int) -> str:
     """Return the HTTP address of a service as its own machine reaches it."""
     return web_address("127.0.0.1" if host in EVERY_ADDRESS else host, port)
+
+
+def reached_host(host: str) -> str:
+    """Return the host by which other machines reach a service that listens on ``host``.
+
+    Where it listens on every address that is the one in the network, or the machine's name without a network.
+    """
+    if host not in EVERY_ADDRESS:
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Chooses a route and sends nothing; the address is reserved for documentation.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
 
 
 class TenantSection(Section):

@@ -27,7 +27,7 @@ import httpx2
 from rkllm_mcp.app.answer import EventQueue
 from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation, stored_about
 from rkllm_mcp.app.models import ListedModel
-from rkllm_mcp.app.preview import open_stored
+from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.conversations.recorder import restored_turns
 from rkllm_mcp.errors import GenerationError, RkllmMcpError, StoreError, ToolboxError, UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.preview import Gauges, read_gauges
+from rkllm_mcp.app.gauges import Gauges, read_gauges
 from rkllm_mcp.board.machine import Machine
 from tests.support.board_trees import RK3588, plant
 

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rkllm_mcp.app.preview import Gauges
+from rkllm_mcp.app.gauges import Gauges
 from rkllm_mcp.surfaces.http.board import Moment
 from tests.support.served import Served, scripted_model, served
 from tests.support.shared import REPOSITORY

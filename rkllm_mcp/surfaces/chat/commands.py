@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
-from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools
+from rkllm_mcp.app.stored import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.conversations.recorder import ask_again, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions

@@ -278,7 +278,7 @@ class LocalHost:
 
     async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
         """See ``ChatHost.switch``."""
-        from rkllm_mcp.app.preview import set_switch
+        from rkllm_mcp.app.tools import set_switch
 
         return set_switch(self._app.toolbox, self.config, name, is_on=is_on)
 

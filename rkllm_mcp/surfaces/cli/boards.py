@@ -29,12 +29,11 @@ from anyio import to_thread
 from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch, read_json
 from rkllm_base.installation import installed_extras
-from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.app.settings import EMULATOR
 from rkllm_mcp.config import editing
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import is_hashed, redacted_text
-from rkllm_mcp.config.sections import BoardSection, Config, web_address
+from rkllm_mcp.config.sections import BoardSection, Config, reached_host, web_address
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.models.cards import ModelFolder, choose_model, model_directories

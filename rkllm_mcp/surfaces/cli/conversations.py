@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rkllm_mcp.app.preview import find_conversation, open_stored
+from rkllm_mcp.app.stored import find_conversation, open_stored
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.conversations.exports import as_json, as_markdown, from_json, summary_dict
 from rkllm_mcp.errors import UsageError

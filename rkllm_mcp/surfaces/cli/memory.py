@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rkllm_mcp.app.preview import open_stored
+from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_file, row_dict
 from rkllm_mcp.memory.person import find_rows, keep_row

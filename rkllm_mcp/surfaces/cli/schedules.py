@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rkllm_mcp.app.preview import open_stored
+from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.schedules.rules import describe_moment, read_zone

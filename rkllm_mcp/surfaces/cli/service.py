@@ -31,10 +31,12 @@ import typer
 from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_base.folders import user_folder
-from rkllm_mcp.app.preview import model_files, npu_devices, open_stored, reached_host
+from rkllm_mcp.app.gauges import npu_devices
+from rkllm_mcp.app.settings import model_files
+from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.loading import credentials_folder
-from rkllm_mcp.config.sections import Config, own_web_address, web_address
+from rkllm_mcp.config.sections import Config, own_web_address, reached_host, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root

@@ -31,7 +31,7 @@ from rkllm_base.addresses import is_loopback
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_base.folders import state_folder
 from rkllm_base.installation import InstallationError, install_extra, module_words
-from rkllm_mcp.app.preview import read_gauges
+from rkllm_mcp.app.gauges import read_gauges
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.editing import add_server
 from rkllm_mcp.config.loading import load_config, search_order

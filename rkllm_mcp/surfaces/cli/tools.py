@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rkllm_mcp.app.preview import forget_approvals, open_stored, set_switch
-from rkllm_mcp.app.tools import open_tools
+from rkllm_mcp.app.stored import forget_approvals, open_stored
+from rkllm_mcp.app.tools import open_tools, set_switch
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import GenerationError, UsageError
 from rkllm_mcp.events import Approval, Elicitation, ToolFinished, event_to_json

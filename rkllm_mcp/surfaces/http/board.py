@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import Gauges, read_gauges
+from rkllm_mcp.app.gauges import Gauges, read_gauges
 from rkllm_mcp.app.settings import store_limits
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreError

@@ -13,9 +13,8 @@ from pydantic import Field
 from starlette.requests import Request
 
 from rkllm_base.addresses import is_loopback
-from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.config.section import DocumentedModel, Right
-from rkllm_mcp.config.sections import RIGHTS, web_address
+from rkllm_mcp.config.sections import RIGHTS, reached_host, web_address
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import check_own, refusal_of_adding

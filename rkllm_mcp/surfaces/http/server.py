@@ -26,10 +26,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_base.addresses import is_loopback
 from rkllm_base.listener import Listener
-from rkllm_mcp.app.preview import reached_host
 from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.secrets import KEY_ADVICE, problem_off_loopback, redact_record
-from rkllm_mcp.config.sections import Config, own_web_address, web_address
+from rkllm_mcp.config.sections import Config, own_web_address, reached_host, web_address
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import name_request
