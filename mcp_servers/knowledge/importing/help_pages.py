@@ -88,6 +88,9 @@ def _html(node: ET.Element, parent: str, level: int) -> str:
         # The keys of a choice in a menu follow it. A key may be an entity, as ``&Ctrl;``.
         node[:] = sorted(node, key=lambda child: _name(child) == "shortcut")
         return _SIGNS[name].join(filter(None, map(str.strip, _contents(node, name, level))))
+    if name in _SECTIONS:
+        # A page's description, which comes first, is about what follows, and no passage of its own.
+        node[:] = sorted(node, key=lambda child: _name(child) != "title")
     inner = "".join(_contents(node, name, level))
     tag = _TAGS.get(name, "")
     if name == "title" and (parent in _SECTIONS or parent in _INFORMATION):

@@ -57,7 +57,7 @@ def test_a_page_of_mallard_has_its_steps_menus_and_sections(name: str) -> None:
     assert (page.title, page.media_type) == ("お茶をいれる", "application/docbook+xml")
     title, cold = ("お茶をいれる",), ("お茶をいれる", "Cold & iced")
     assert _passages(page) == [
-        ("Make tea with the Kettle.", ()),
+        ("Make tea with the Kettle.", title),
         ("Press File > Boil… or Ctrl+B.", title),
         ("1. Fill the kettle.", title),
         ("2. Wait.", title),
