@@ -59,7 +59,7 @@ async def _proposed(app: App, messages: list[str]) -> tuple[list[str], bool]:
     quiet_since = anyio.current_time()
     while anyio.current_time() - quiet_since < _QUIET_S:
         await anyio.sleep(0.1)
-        if not app.engine.is_idle:
+        if not app.model_host.board.engine.is_idle:
             quiet_since = anyio.current_time()
     rows = await app.store.memories.all()
     await app.store.memories.remove([row.id for row in rows])

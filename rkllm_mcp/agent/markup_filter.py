@@ -22,21 +22,20 @@ _NOTHING = ToolSpec("")
 
 
 class MarkupFilter(Step):
-    """Filter for the events of one answer; ``language`` is the user's, ``en`` or ``ja``."""
+    """Filter for the events of one answer; ``language`` is the user's, ``en`` or ``ja``.
+
+    Without ``has_tools``, calls become ``ToolCallFailed`` and leave the text.
+    """
 
     def __init__(self, language: Language) -> None:
         # Replaces an answer that consists of calls only.
         self._sentence = translate("answer.no_tool_on", language)
-        self._has_tools = True
+        self.has_tools = True
         self._reading = _Reading(self._sentence)
-
-    def declare_tools(self, *, has_tools: bool) -> None:
-        """Note whether the answer has tools. Without them, calls become ``ToolCallFailed`` and leave the text."""
-        self._has_tools = has_tools
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Return the events without the markup of calls, as far as they are certain."""
-        if self._has_tools:
+        if self.has_tools:
             return batch
         return [certain for event in batch for certain in self._reading.read(event)]
 
@@ -46,7 +45,7 @@ class MarkupFilter(Step):
 
     def words(self, text: str) -> str:
         """Return the filtered text of a whole answer."""
-        if self._has_tools:
+        if self.has_tools:
             return text
         reading = _Reading(self._sentence)
         events = [*reading.read(Text(text)), *reading.finish()]

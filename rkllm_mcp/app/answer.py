@@ -118,21 +118,17 @@ class Answer:
         self._on_end = on_end
         own_steps = (None if language == "en" else _Translation(read_catalogue(language)), markup, self._usage, record)
         self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]
-        self._is_ending = self._is_saved = False
+        # ``is_ending``: its ``End`` is decided, which a cancellation does not change any more.
+        self.is_ending = self._is_saved = False
         # The reason of its ``End`` if its scope is cancelled.
         self.cancelled_as: Literal["cancelled", "interrupted"] = "cancelled"
         # Called when no more events follow, also if the caller was cancelled.
         self.on_close: Callable[[], None] | None = None
 
     @property
-    def is_ending(self) -> bool:
-        """True once its ``End`` is decided, which a cancellation does not change any more."""
-        return self._is_ending
-
-    @property
     def has_answered(self) -> bool:
         """True if it has ended with an answer."""
-        return self._is_ending and self.end is not None and self.end.reason == "answered"
+        return self.is_ending and self.end is not None and self.end.reason == "answered"
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass events through the steps to the sink."""
@@ -171,7 +167,7 @@ class Answer:
                         self.end = End("failed", text, error)
                     # ``cancel`` returned True if it came before this.
                     await anyio.lowlevel.checkpoint_if_cancelled()
-                    self._is_ending = True
+                    self.is_ending = True
                     for number, step in enumerate(self._steps, 1):
                         feed_through(self._steps[number:], step.finish(), self.sink)
                     end = self.end or End("failed")
@@ -182,7 +178,7 @@ class Answer:
                     await self._save(self.cancelled_as)
                 self._on_end()
                 self.done.set()
-            self.feed(((self.end if self._is_ending else None) or End(self.cancelled_as),))
+            self.feed(((self.end if self.is_ending else None) or End(self.cancelled_as),))
         finally:
             if self.on_close is not None:
                 self.on_close()

@@ -39,7 +39,6 @@ from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.memory.person import event_of, forget_erased, keep_said, know_person, recall
 from rkllm_mcp.memory.proposals import Proposals
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
-from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
     Approver,
     CallContext,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.model_form import PromptListing
     from rkllm_mcp.app.models import ModelSwitch
     from rkllm_mcp.app.warmup import WarmUp
-    from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.store import Store
     from rkllm_mcp.store.tables import KeyValue
     from rkllm_mcp.tools.search import Embedder, ToolSearch
@@ -136,16 +134,6 @@ class App:
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._prepare_turns()
         self._has_announced = False
-
-    @property
-    def model(self) -> ModelFolder:
-        """The folder and card of the model on the NPU; a UsageError where a remote service answers."""
-        return self.model_host.board.model
-
-    @property
-    def engine(self) -> Engine:
-        """The owner of the NPU; a UsageError where a remote service answers."""
-        return self.model_host.board.engine
 
     def _prepare_turns(self) -> None:
         host = self.model_host
@@ -420,7 +408,7 @@ class App:
             async with self.toolbox.attending(options.tokens):
                 tools, model = self.tools(options), self.model_host.chat_model
                 if answer.markup is not None:
-                    answer.markup.declare_tools(has_tools=bool(tools))
+                    answer.markup.has_tools = bool(tools)
                 model_options = self._model_options(options)
                 limits = LoopSettings(
                     agent.max_rounds,

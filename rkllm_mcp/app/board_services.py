@@ -76,7 +76,8 @@ class BoardServices:
         if end.reason not in ("answered", "token_limit"):
             raise GenerationError(end.error or "the answer was stopped; ask again")
         counts = (usage.prompt_tokens, usage.generated_tokens) if usage else (0, 0)
-        return Generated("".join(pieces).strip(), self.app.model.name, end.reason == "token_limit", *counts)
+        model = self.app.model_host.board.model
+        return Generated("".join(pieces).strip(), model.name, end.reason == "token_limit", *counts)
 
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
@@ -92,12 +93,12 @@ class BoardServices:
 
     async def status(self) -> dict[str, str]:
         """Return models, runtime, load, clocks, temperature and memory."""
-        app = self.app
+        board = self.app.model_host.board
         rows = {
-            "model": app.model.name,
-            "context": f"{app.engine.context_tokens} tokens",
-            "runtime": app.engine.version or "not loaded yet",
-            "emulated": "yes" if app.model.card.emulated else "no",
+            "model": board.model.name,
+            "context": f"{board.engine.context_tokens} tokens",
+            "runtime": board.engine.version or "not loaded yet",
+            "emulated": "yes" if board.model.card.emulated else "no",
             "embedding model": self.embedder.name,
             "ranking model": self.ranker.name,
         }

@@ -173,8 +173,9 @@ async def measure_start(app: App) -> StartFigures | None:
 
     None where the model, or the runtime (before 1.3.0), keeps no prompts in a run of one token, or fails at it.
     """
-    engine, head = app.engine, app.prompt_prefix()
-    if not (head and app.model.keeps_prompts and engine.limits_each_run):
+    board, head = app.model_host.board, app.prompt_prefix()
+    engine = board.engine
+    if not (head and board.model.keeps_prompts and engine.limits_each_run):
         return None
     folder = prompts_folder().parent
     try:

@@ -215,7 +215,7 @@ class _PromptRun:
 
 
 class RkllmModel:
-    """A ``ChatModel`` on an engine.
+    """A ``ChatModel`` on an engine; ``form`` is the model's tokenizer, template and formats.
 
     ``prefill_progress`` tracks prompts being prefilled; ``vision`` encodes pictures, and where it is None,
     ``blindness`` returns the line about pictures that the model does not see; ``prefixes`` keeps long prefixes;
@@ -234,7 +234,7 @@ class RkllmModel:
     ) -> None:
         self._engine = engine
         self._held = held
-        self._form = form
+        self.form = form
         self._vision = vision
         self._blindness = blindness
         self._prefixes = prefixes
@@ -248,11 +248,6 @@ class RkllmModel:
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
-    @property
-    def form(self) -> ModelForm:
-        """Tokenizer, template and formats of the model."""
-        return self._form
-
     async def respond(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
@@ -260,16 +255,16 @@ class RkllmModel:
         sight = await self._see(conversation, sink)
         conversation_prompt = self._prompts.pop(conversation.id, None)
         if conversation_prompt is None:
-            tokenizer, template = self._form.tokenizer, self._form.template
-            conversation_prompt = ConversationPrompt(tokenizer, template, thinking=self._form.think)
+            tokenizer, template = self.form.tokenizer, self.form.template
+            conversation_prompt = ConversationPrompt(tokenizer, template, thinking=self.form.think)
         self._store_prompt(conversation.id, conversation_prompt)
-        budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
+        budget = Budget(self._engine.context_tokens, options.max_new_tokens or self.form.max_new_tokens)
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
             opens_arguments=options.opens_arguments,
             any_tool=options.tool_choice == "required",
-            thinking=self._form.thinks(options.thinking),
+            thinking=self.form.thinks(options.thinking),
             continues=options.continues,
             pictures=sight.text,
         )
@@ -356,7 +351,7 @@ class RkllmModel:
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
         """Return the common prefix of the prompts of a conversation with each of these tool lists."""
-        prompt = ConversationPrompt(self._form.tokenizer, self._form.template, thinking=self._form.think)
+        prompt = ConversationPrompt(self.form.tokenizer, self.form.template, thinking=self.form.think)
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
@@ -393,10 +388,10 @@ class RkllmModel:
         ids = [*run.prompt.ids, *run.ids] if run.ids else run.prompt.ids
         if self._vision is None or not run.prompt.pictures:
             return ids
-        return image_input(replace(run.prompt, ids=ids), run.sight, self._vision, self._form.tokenizer)
+        return image_input(replace(run.prompt, ids=ids), run.sight, self._vision, self.form.tokenizer)
 
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
-        form = self._form
+        form = self.form
         forced = options.forced_tool
         callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
         if forced is None and options.tool_choice != "required":
@@ -425,9 +420,7 @@ class RkllmModel:
             if options.tool_choice == "auto"
             else None,
         )
-        comparison = (
-            None if self._is_own_tokenizer else TokenComparison(self._form.tokenizer, self._form.uncompared_ids)
-        )
+        comparison = None if self._is_own_tokenizer else TokenComparison(self.form.tokenizer, self.form.uncompared_ids)
         run = _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
         if self._held is not None:
             run.holding = self._holding(run, detector, tools, options, self._held)
@@ -452,13 +445,13 @@ class RkllmModel:
         self, tools: Sequence[ToolSpec], options: ModelOptions, call_format: CallFormat, body: str = ""
     ) -> Constraint | None:
         # Without a schema the parameters are not known: in two steps they are shown at the first call.
-        return self._constraints.of_call(call_format, self._callable(tools, options), self._form.arguments_key, body)
+        return self._constraints.of_call(call_format, self._callable(tools, options), self.form.arguments_key, body)
 
     def _compile(self, tools: Sequence[ToolSpec], options: ModelOptions) -> None:
         if options.grammar is not None:
             self._constraints.of_answer(options.grammar)
         if self._callable(tools, options):
-            self._call_constraint(tools, options, select_syntaxes(self._form.syntaxes).first[0])
+            self._call_constraint(tools, options, select_syntaxes(self.form.syntaxes).first[0])
 
     def _holding(
         self,
@@ -468,7 +461,7 @@ class RkllmModel:
         options: ModelOptions,
         limits: HeldLimits,
     ) -> Holding | None:
-        grammar, form = options.grammar, self._form
+        grammar, form = options.grammar, self.form
         has_calls = bool(self._callable(tools, options))
         # An object without a marker may be a call as well as the answer.
         is_ambiguous = has_calls and any(call_format.bare for call_format in select_syntaxes(form.syntaxes).first)
@@ -499,11 +492,11 @@ class RkllmModel:
 
     def _begun_call(self, options: ModelOptions) -> tuple[CallFormat, str] | None:
         """Return format and beginning of the body of the call that the prompt ends with."""
-        form = self._form.template.tool_form
+        form = self.form.template.tool_form
         beginning = "".join(
             part.text for part in form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
         )
-        for call_format in select_syntaxes(self._form.syntaxes).first:
+        for call_format in select_syntaxes(self.form.syntaxes).first:
             opener = next((text for text in call_format.openers if beginning.startswith(text)), None)
             if opener is not None:
                 return call_format, beginning[call_format.body_begins(opener, 0) :]
@@ -559,7 +552,7 @@ class RkllmModel:
         self._progress.record_run(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
-            language = language_of_text(self._form.tokenizer.decode(run.ids[-LOOP_TOKENS:])[-200:])
+            language = language_of_text(self.form.tokenizer.decode(run.ids[-LOOP_TOKENS:])[-200:])
             closing.append(Text(f"\n\n{translate('answer.repeated_itself', language)}"))
         if turn.calls and not prompt.pictures:
             # The prompt with the results will begin with these ids.
@@ -601,7 +594,7 @@ class RkllmModel:
             text = token.text
             if token.id in self._special:
                 # Of the special tokens, the detector needs the text of the markers.
-                text = self._form.tokenizer.decode([token.id]) if token.id in self._markers else ""
+                text = self.form.tokenizer.decode([token.id]) if token.id in self._markers else ""
             if holding is not None and holding.is_active:
                 text = holding.admit(run.ids, text, is_end=token.id in self._stops)
             new = run.turn.add_text(text)
@@ -620,10 +613,10 @@ class RkllmModel:
         return events
 
     def _sampling(self, options: ModelOptions, tools: Sequence[ToolSpec]) -> Sampling | None:
-        form = self._form.sampling
+        form = self.form.sampling
         may_call = options.tool_choice != "none" and bool(tools or options.others)
         sampling = None if form is None else form.tools if may_call else form.answer
-        if form is not None and self._form.thinks(options.thinking):
+        if form is not None and self.form.thinks(options.thinking):
             sampling = form.thinking
         has_own = options.sampling != SamplingOverrides()
         return options.sampling.over(sampling or Sampling()) if has_own else sampling

@@ -469,7 +469,7 @@ class Engine:
             if not run.has_ended and self._withdraw(run):
                 # The next run starts when this one has returned; waiting here means that it usually has.
                 with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-                    await run.wait_until_returned()
+                    await run.has_returned.wait()
 
     def _withdraw(self, run: Run) -> bool:
         """Remove a run whose consumer has left, or abort it; return True if it is running."""
@@ -559,7 +559,7 @@ class Engine:
                 own_tokens=self._cache.own_tokens(run.tokens, run.options.owner),
                 abort=partial(self._abort, run),
             )
-            self._cache.on_start()
+            self._cache.is_cold = False
             self.supervisor.record.is_used = True
             self._log_mark = self._printed_total()
             limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self._calls else 0.0)
@@ -592,7 +592,7 @@ class Engine:
         worker.send(frames.pack_abort(run.number))
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
-            if not run.has_tokens and not run.stop_detail:
+            if not run.ids and not run.stop_detail:
                 limit_s += self._prefill_limit_s(run)
             cause = f"{run.stop_detail or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
             self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
@@ -647,7 +647,7 @@ class Engine:
         if run is not None:
             if self._is_decoding:
                 self._watchdog.feed()
-            elif run.has_tokens:
+            elif run.ids:
                 self._is_decoding = True
                 self._watchdog.start("the next token", self._settings.silence.decode_s)
                 self._check_arithmetic(run)

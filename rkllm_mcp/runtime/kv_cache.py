@@ -100,10 +100,6 @@ class CacheState:
         has_other_adapter = command.options.lora != self._lora and not self.is_cold
         return replace(command, clears_before=True) if has_other_images or has_other_adapter else command
 
-    def on_start(self) -> None:
-        """Note the start of a run."""
-        self.is_cold = False
-
     def after(self, run: Run, command: RunCommand) -> None:
         """Note the end of a run."""
         if command.clears_after:

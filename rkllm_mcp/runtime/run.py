@@ -160,7 +160,8 @@ class Run:
         self._tokens: list[Token] = []
         self._waiting: asyncio.Future[None] | None = None
         self._feed: FeedTokens | None = None
-        self._has_returned = asyncio.Event()
+        # Set when the native run has returned, or never will.
+        self.has_returned = asyncio.Event()
         # Set when the answer is complete; failures after that do not matter.
         self._finish: FinishReason | None = None
         self._error: RkllmMcpError | None = None
@@ -187,11 +188,6 @@ class Run:
     def has_ended(self) -> bool:
         """True if the native run has returned or never will."""
         return self.state in _ENDED
-
-    @property
-    def has_tokens(self) -> bool:
-        """True after the first token, at the end of the prefill."""
-        return bool(self.ids)
 
     @property
     def needs_abort(self) -> bool:
@@ -348,10 +344,6 @@ class Run:
         if self.needs_abort and self._abort is not None:
             self._abort()
 
-    async def wait_until_returned(self) -> None:
-        """Wait until the native run has returned or never will."""
-        await self._has_returned.wait()
-
     def stats(self) -> RunStats:
         """Return the statistics of a returned run: the runtime's own, else measured ones."""
         return self._measures.stats(self._finish or "stop")
@@ -380,7 +372,7 @@ class Run:
         self.state = RunState.DONE if self._error is None else RunState.FAILED
         self._abort = None
         self._measures.over_ns = time.monotonic_ns()
-        self._has_returned.set()
+        self.has_returned.set()
         self._wake()
 
 

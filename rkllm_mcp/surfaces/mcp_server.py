@@ -140,13 +140,14 @@ class _Tools:
 
     async def model_text(self) -> str:
         """The language model: its name, description and context window."""
-        model = self._services.app.model
+        board = self._services.app.model_host.board
+        card = board.model.card
         facts = {
-            "name": model.name,
-            "description": model.card.description,
-            "template": model.card.template,
-            "context_tokens": self._services.app.engine.context_tokens,
-            "emulated": model.card.emulated,
+            "name": board.model.name,
+            "description": card.description,
+            "template": card.template,
+            "context_tokens": board.engine.context_tokens,
+            "emulated": card.emulated,
         }
         return json.dumps(facts, ensure_ascii=False)
 

@@ -131,7 +131,7 @@ class Vocabulary:
             openers, lines = self._openers_at(out).markers.literals, self.line_openers.markers.literals
             markers = self._marker_sets[key] = markers_of(
                 openers,
-                self.marks.anywhere(),
+                self.marks.anywhere,
                 lines,
                 ("```",) if out.is_first and lines else (),
                 _RESPONSE_MARKS.literals if out.has_calls else (),
@@ -151,7 +151,7 @@ class Vocabulary:
 
     def opening_in_text(self, text: str, at: int, out: PieceWriter, *, final: bool) -> Opening | None:
         """Return what begins at the marker at ``at``; None if more text is needed, which ``final`` excludes."""
-        marks, fences = self.marks.anywhere(), out.fences
+        marks, fences = self.marks.anywhere, out.fences
         mark = _mark_at(marks, text, at) if marks else ""
         if mark and not fences.is_in_span:
             tags = self.marks.of(mark)

@@ -222,7 +222,8 @@ class ThinkingMarks:
 
     def __init__(self, families: Sequence[ThinkingTags]) -> None:
         self._families = families
-        self._anywhere = tuple(mark for tags in families if tags.anywhere for mark in (tags.opener, tags.closer))
+        # Marks that begin or end thinking in the middle of text.
+        self.anywhere = tuple(mark for tags in families if tags.anywhere for mark in (tags.opener, tags.closer))
         self._owners = {mark: tags for tags in families for mark in (tags.opener, tags.closer)}
         self._closing: dict[ThinkingTags | None, Markers] = {}
 
@@ -235,10 +236,6 @@ class ThinkingMarks:
         if tags not in self._closing:
             self._closing[tags] = Markers(self.closers(tags))
         return self._closing[tags]
-
-    def anywhere(self) -> tuple[str, ...]:
-        """Return the marks that begin or end thinking in the middle of text."""
-        return self._anywhere
 
     def of(self, mark: str) -> ThinkingTags:
         """Return the family of ``mark``."""

@@ -30,7 +30,7 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
             shown.append(event)
 
     hearing = MarkupFilter("en")
-    hearing.declare_tools(has_tools=has_tools)
+    hearing.has_tools = has_tools
     for event in (*map(Text, text), USAGE, END):
         feed_through([hearing], [event], sink)
     return shown, hearing.words(text)

@@ -41,12 +41,12 @@ async def test_no_run_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
             async with aclosing(app.reply(conversation, QUESTION)) as stream:
                 async for event in stream:
                     if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
-                        announced = bool(app.engine.expected_tokens)
+                        announced = bool(app.model_host.board.engine.expected_tokens)
                         if leaves:
                             break
                         app.answers.cancel(conversation.id)
             assert announced
-            assert not app.engine.expected_tokens
+            assert not app.model_host.board.engine.expected_tokens
 
 
 async def test_an_answer_may_be_left_or_stopped_at_any_event_and_its_one_end_says_so(tmp_path: Path) -> None:

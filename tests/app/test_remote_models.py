@@ -82,7 +82,7 @@ async def test_a_conversation_with_a_service_goes_on_and_no_model_is_loaded(tmp_
             assert app.model_host.is_ready
             assert words_of(await events_of(app, conversation, "Two?")) == "Yes."
             with pytest.raises(UsageError, match="model-x is a remote service"):
-                assert app.engine
+                assert app.model_host.board.engine
     assert said[0].startswith("[Model: questions, conversations, tool lists and tool results go to ")
     assert "Yes." in str(service.bodies[1])
 

@@ -45,7 +45,7 @@ class Started:
     async def warm(self) -> None:
         """Wait until the warm-up shows no further activity."""
         await self.app.ready()
-        while not await self.app.engine.kv_cache_size():
+        while not await self.app.model_host.board.engine.kv_cache_size():
             await anyio.lowlevel.checkpoint()
 
     async def ask(self, options: AnswerOptions | None = None) -> Usage:
@@ -155,7 +155,7 @@ async def test_what_prompts_begin_with_while_a_server_is_late_is_never_saved_and
             await anyio.sleep(0.5)
         else:
             await opened.app.model_host.ready()
-            while not await opened.app.engine.kv_cache_size():
+            while not await opened.app.model_host.board.engine.kv_cache_size():
                 await anyio.lowlevel.checkpoint()
             partial = opened.app.prompt_prefix()
         assert (opened.about_prompts, [*files.glob("*/manifest.json")]) == ([], [])

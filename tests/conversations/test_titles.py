@@ -157,7 +157,7 @@ class Board:
         """Wait until the request has begun."""
         with anyio.fail_after(30):
             while True:
-                if not self.app.engine.is_idle:
+                if not self.app.model_host.board.engine.is_idle:
                     return
                 await anyio.sleep(0.01)
 
@@ -165,7 +165,7 @@ class Board:
         """Wait until the request has ended by itself: ``Engine.idle`` would end it."""
         with anyio.fail_after(30):
             while True:
-                if self.app.engine.is_idle:
+                if self.app.model_host.board.engine.is_idle:
                     return
                 await anyio.sleep(0.01)
 
@@ -252,7 +252,7 @@ async def test_whatever_is_asked_of_the_engine_ends_the_request(tmp_path: Path, 
     async with board(tmp_path, SLOW, speed=SPEED) as it:
         await it.ask(it.app.new_conversation())
         await it.busy()
-        engine, began = it.app.engine, time.monotonic()
+        engine, began = it.app.model_host.board.engine, time.monotonic()
         if what == "call":
             await engine.kv_cache_size()
         elif what == "idle":

@@ -198,7 +198,7 @@ async def test_a_title_is_short_or_the_question_and_the_conversation_goes_on_as_
     async def until_idle(app: App, *, is_idle: bool) -> None:
         # ``Engine.idle`` would end the request.
         while True:
-            if app.engine.is_idle == is_idle:
+            if app.model_host.board.engine.is_idle == is_idle:
                 return
             await anyio.sleep(0.01)
 

@@ -173,7 +173,7 @@ async def test_after_erasing_no_file_has_the_words_and_no_saved_prompt_their_tok
     for is_over in (False, True):
         # The second start prepares and saves its prompt with the rows in the store.
         async with board(tmp_path, model="prompt_cache = true") as it:
-            while not await it.app.engine.kv_cache_size():
+            while not await it.app.model_host.board.engine.kv_cache_size():
                 await anyio.lowlevel.checkpoint()
             memories = it.app.store.memories
             await memories.add(f"my dog's name is {words[0]}", "en")

@@ -68,7 +68,7 @@ class Board:
     async def wait_until(self, *, idle: bool) -> None:
         with anyio.fail_after(30):
             while True:
-                if self.app.engine.is_idle == idle:
+                if self.app.model_host.board.engine.is_idle == idle:
                     return
                 await anyio.sleep(0.01)
 

@@ -31,7 +31,7 @@ def after(
 ) -> CacheState:
     """The cache after a run with this command, its end and its tokens."""
     run = Run(command)
-    cache.on_start()
+    cache.is_cold = False
     run.ids.extend(ids)
     run.state = state
     cache.after(run, command)

@@ -252,7 +252,7 @@ async def test_a_run_goes_through_its_states_and_keeps_the_reason_of_its_stop(
     run = new_run(GenerationOptions(3, frozenset({9})))
     assert (run.state, run.stop_reason) == (RunState.QUEUED, None)
     run.start(runtime_limit=None, is_cold=True)
-    assert (run.state, run.has_tokens) == (RunState.PREFILL, False)
+    assert (run.state, list(run.ids)) == (RunState.PREFILL, [])
     run.add(1, 1, b"a")
     assert (run.state, run.needs_abort) == (RunState.DECODE, False)
     stop(run)
