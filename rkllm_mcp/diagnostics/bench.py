@@ -123,25 +123,25 @@ _RUNS = 3
 
 def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
     """Write prompts with more and more tools, the fastest of some tries each."""
-    return tuple(
-        min((_measure_writing(form, count) for _ in range(_RUNS)), key=lambda measured: measured.first_ms)
-        for count in TOOL_COUNTS
-    )
-
-
-def _measure_writing(form: ModelForm, count: int) -> PromptFigures:
-    tools = [_tool(number) for number in range(count)]
-    prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
-    messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
-    began = time.perf_counter()
-    first = prompt.prepare(messages, tools, _WINDOW)
-    first_ms = (time.perf_counter() - began) * 1000
-    answer = Message("assistant", "It is sunny in Tokyo.")
-    prompt.store_answer(answer, form.tokenizer.encode([]))
-    messages += [answer, Message("user", "And tomorrow?")]
-    began = time.perf_counter()
-    prompt.prepare(messages, tools, _WINDOW)
-    return PromptFigures(count, len(first.ids), first_ms, (time.perf_counter() - began) * 1000)
+    measured: list[PromptFigures] = []
+    for count in TOOL_COUNTS:
+        tools = [_tool(number) for number in range(count)]
+        tries: list[PromptFigures] = []
+        for _ in range(_RUNS):
+            prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
+            messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
+            began = time.perf_counter()
+            first = prompt.prepare(messages, tools, _WINDOW)
+            first_ms = (time.perf_counter() - began) * 1000
+            answer = Message("assistant", "It is sunny in Tokyo.")
+            prompt.store_answer(answer, form.tokenizer.encode([]))
+            messages += [answer, Message("user", "And tomorrow?")]
+            began = time.perf_counter()
+            prompt.prepare(messages, tools, _WINDOW)
+            next_ms = (time.perf_counter() - began) * 1000
+            tries.append(PromptFigures(count, len(first.ids), first_ms, next_ms))
+        measured.append(min(tries, key=lambda figures: figures.first_ms))
+    return tuple(measured)
 
 
 def _tool(number: int) -> ToolSpec:

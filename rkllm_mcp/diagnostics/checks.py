@@ -95,30 +95,21 @@ def check_model_file(machine: Machine, subjects: Subjects) -> Iterator[CheckResu
         *([f"context up to {file.context_tokens}"] if file.context_tokens else []),
         *([file.architecture] if file.architecture else []),
     ]
-    facts_text = ", ".join(facts)
-    yield _mismatch(machine, subjects, facts_text) or CheckResult("model file", "ok", facts_text)
+    facts_text, here, library = ", ".join(facts), platform_of(machine), subjects.library
+    if file.platform and here and file.platform != here:
+        problem = f"{facts_text}; this board is an {here}"
+        yield CheckResult("model file", "fail", problem, _CONVERT, "rkllm-mcp models list")
+    elif file.toolkit and library.version and _numbers(file.toolkit) > _numbers(library.version):
+        remedy = f"The runtime refuses models of a newer toolkit; install RKLLM {file.toolkit} or newer."
+        yield CheckResult("model file", "fail", f"{facts_text}; the runtime is {library.version}", remedy)
+    elif file.context_tokens and model.context_tokens > file.context_tokens:
+        remedy = f"Set context_tokens under [model] to {file.context_tokens} or less."
+        yield CheckResult("model file", "fail", f"{facts_text}; {model.context_tokens} are configured", remedy)
+    else:
+        yield CheckResult("model file", "ok", facts_text)
     if subjects.library.version == "1.3.0" and file.toolkit in _ENDLESS_TOOLKITS:
         sentence = f"runtime 1.3.0 does not know the end token of models made by {file.toolkit}"
         yield CheckResult("model end", "info", sentence, "The host ends these answers by itself; no action is needed.")
-
-
-def _mismatch(machine: Machine, subjects: Subjects, facts_text: str) -> CheckResult | None:
-    """Return the reason why the file cannot be used here; None if it can."""
-    file, library, context_tokens = subjects.model.file, subjects.library, subjects.model.context_tokens
-    if file is None:
-        return None
-    here = platform_of(machine)
-    if file.platform and here and file.platform != here:
-        return CheckResult(
-            "model file", "fail", f"{facts_text}; this board is an {here}", _CONVERT, "rkllm-mcp models list"
-        )
-    if file.toolkit and library.version and _numbers(file.toolkit) > _numbers(library.version):
-        remedy = f"The runtime refuses models of a newer toolkit; install RKLLM {file.toolkit} or newer."
-        return CheckResult("model file", "fail", f"{facts_text}; the runtime is {library.version}", remedy)
-    if file.context_tokens and context_tokens > file.context_tokens:
-        remedy = f"Set context_tokens under [model] to {file.context_tokens} or less."
-        return CheckResult("model file", "fail", f"{facts_text}; {context_tokens} are configured", remedy)
-    return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

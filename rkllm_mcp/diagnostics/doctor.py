@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -359,7 +359,17 @@ def _held(config: Config, model: ModelFolder | None) -> list[CheckResult]:
 
 
 def _server(server: ServerConfig) -> ServerReport:
-    missing = (f"there is no {key} {path}" for key, path in _needed_paths(server) if path and not path.exists())
+    # What a server needs in addition to its program.
+    needed = {"ca_file": cast("Path | None", getattr(server, "ca_file", None))}
+    if isinstance(server, BuiltinServer):
+        needed["folder"] = server.folder
+    if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
+        from rkllm_mcp.openapi.source import specification_file
+
+        needed["openapi_spec"] = specification_file(server.openapi_spec)
+    if isinstance(server, StdioServer):
+        needed |= {"cwd": server.cwd, "script": script_of(server.command, server.args, server.cwd)}
+    missing = (f"there is no {key} {path}" for key, path in needed.items() if path and not path.exists())
     problem = next(missing, "")
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
@@ -372,17 +382,3 @@ def _server(server: ServerConfig) -> ServerReport:
         command = str(server.cwd / Path(command))
     program = shutil.which(command, path=server.env.get("PATH"))
     return ServerReport(server.name, how, server.enabled, server.command, program, problem)
-
-
-def _needed_paths(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
-    """Yield the paths that a server needs in addition to its program, with a label."""
-    yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
-    if isinstance(server, BuiltinServer):
-        yield "folder", server.folder
-    if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
-        from rkllm_mcp.openapi.source import specification_file
-
-        yield "openapi_spec", specification_file(server.openapi_spec)
-    if isinstance(server, StdioServer):
-        yield "cwd", server.cwd
-        yield "script", script_of(server.command, server.args, server.cwd)

@@ -320,7 +320,21 @@ def load_model(
 def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(".rkllm") or text in {".", ".."}:
-        return _at_path(Path(name_or_path).expanduser())
+        path = Path(name_or_path).expanduser().absolute()
+        if path.is_dir():
+            if (path / CARD_NAME).is_file():
+                return _read_folder(path)
+            files = sorted(path.glob("*.rkllm"))
+            if len(files) == 1:
+                return _without_card(files[0])
+            content = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
+            raise ModelNotFoundError(f"The folder {path} has {content}.", "Name the .rkllm file itself.")
+        if not path.is_file():
+            raise ModelNotFoundError(f"There is no {path}.", "Name a model folder or a .rkllm file.")
+        if (path.parent / CARD_NAME).is_file():
+            folder = _read_folder(path.parent)
+            return ModelFolder(folder.folder, folder.card, path, folder.tokenizer)
+        return _without_card(path)
     for directory in directories:
         if (directory / text / CARD_NAME).is_file():
             return _read_folder(directory / text)
@@ -352,24 +366,6 @@ def choose_model(
         raise ModelNotFoundError("No model is configured: rkllm-mcp setup.", "Or name one with --model NAME or PATH.")
     names = ", ".join(folder.name for folder in candidates)
     raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
-
-
-def _at_path(path: Path) -> ModelFolder:
-    path = path.absolute()
-    if path.is_dir():
-        if (path / CARD_NAME).is_file():
-            return _read_folder(path)
-        files = sorted(path.glob("*.rkllm"))
-        if len(files) == 1:
-            return _without_card(files[0])
-        content = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
-        raise ModelNotFoundError(f"The folder {path} has {content}.", "Name the .rkllm file itself.")
-    if not path.is_file():
-        raise ModelNotFoundError(f"There is no {path}.", "Name a model folder or a .rkllm file.")
-    if (path.parent / CARD_NAME).is_file():
-        folder = _read_folder(path.parent)
-        return ModelFolder(folder.folder, folder.card, path, folder.tokenizer)
-    return _without_card(path)
 
 
 def _without_card(file: Path) -> ModelFolder:

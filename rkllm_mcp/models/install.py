@@ -215,7 +215,11 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
         return there
     source = _source(card, options)
     sources.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
-    weights = _find_weights(sources, source)
+    repository, file = source.repository or "", source.file
+    if file is None:
+        file = _only(source, sources.hub.names(repository, source.revision), repository)
+        sources.check_platform(name_hints(file).platform, any_platform=False)
+    weights = sources.hub.find(RemoteFile(repository, file, source.revision, source.sha256))
     tokenizer = _find_tokenizer(sources, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
@@ -309,15 +313,6 @@ def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) ->
             return sources.hub.find(second)
         except ModelDownloadError:
             raise trouble from None
-
-
-def _find_weights(sources: ModelSources, source: SourceCard) -> FoundFile:
-    """Find the .rkllm file: the named one, else the only suitable one in the repository."""
-    repository, name = source.repository or "", source.file
-    if name is None:
-        name = _only(source, sources.hub.names(repository, source.revision), repository)
-        sources.check_platform(name_hints(name).platform, any_platform=False)
-    return sources.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
 
 
 def _find_encoder(sources: ModelSources, source: SourceCard, card: ModelCard) -> FoundFile | None:

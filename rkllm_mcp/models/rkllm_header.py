@@ -212,24 +212,21 @@ class _Header:
     def _value(self, kind: int) -> Value | None:
         if kind == _STRING:
             return self._string(self._size)
-        if kind == _ARRAY:
-            return self._array()
-        if kind not in _FORMATS:
-            raise _UnknownLayoutError
-        return self._unpack(_FORMATS[kind])
-
-    def _array(self) -> Value | None:
-        kind, count = int(self._unpack("<I")), int(self._unpack("<Q"))
-        if kind == _STRING:
+        if kind != _ARRAY:
+            if kind not in _FORMATS:
+                raise _UnknownLayoutError
+            return self._unpack(_FORMATS[kind])
+        item, count = int(self._unpack("<I")), int(self._unpack("<Q"))
+        if item == _STRING:
             self._strings += count
             if self._strings > _MOST_STRINGS:
                 raise _UnknownLayoutError
             step = max(1, count // _SAMPLED_STRINGS)
             strings = ((index, self._string(self._size)) for index in range(count))
             return {index: string for index, string in strings if not index % step}
-        if kind not in _FORMATS:
+        if item not in _FORMATS:
             raise _UnknownLayoutError
-        form = _FORMATS[kind]
+        form = _FORMATS[item]
         first = int(self._unpack(form)) if count and form[1] in "bBhHiIqQ" else None
         self._skip(struct.calcsize(form) * (count if first is None else count - 1))
         return first

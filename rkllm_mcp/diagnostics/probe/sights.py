@@ -49,7 +49,7 @@ def look_at_pictures(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 def _measure_encoder(encoder: NativeEncoder) -> Facts:
     """The time of a picture by the cores that it may use; a set that is refused is left out."""
-    pixels = _pixels(encoder, _RED)
+    pixels = bytes(_RED) * (encoder.shape.width * encoder.shape.height)
     times: dict[str, float] = {}
     for cores, mask in _CORES.items():
         if encoder.use_cores(mask):
@@ -93,21 +93,18 @@ def _watch_memory(subject: ProbeSubject, picture: ImageInput) -> Facts:
     """Memory that a picture costs for good, KiB: without history, and with history that is cleared (rknn-llm #529)."""
     grown: dict[str, float] = {}
     for name, keeps in (("without history", False), ("with history, cleared", True)):
-        _show_often(subject, picture, _FIRST_RUNS, keeps)
-        before = _own_memory()
-        _show_often(subject, picture, _LEAK_RUNS, keeps)
+        before = 0.0
+        for number in range(_FIRST_RUNS + _LEAK_RUNS):
+            before = _own_memory() if number == _FIRST_RUNS else before
+            require_completed(subject.run(picture, 1, keep_history=keeps))
+            subject.clear()
         grown[name] = round((_own_memory() - before) / _LEAK_RUNS, 1)
     return {"picture_leak_kib": grown}
 
 
-def _show_often(subject: ProbeSubject, picture: ImageInput, times: int, keeps: bool) -> None:
-    for _ in range(times):
-        require_completed(subject.run(picture, 1, keep_history=keeps))
-        subject.clear()
-
-
 def _shown(encoder: NativeEncoder, pictures: ProbePictures, colour: tuple[int, int, int]) -> ImageInput:
-    shape, values = encoder.shape, array("f", encoder.encode(_pixels(encoder, colour)))
+    shape = encoder.shape
+    values = array("f", encoder.encode(bytes(colour) * (shape.width * shape.height)))
     return ImageInput(
         pictures.text,
         values,
@@ -117,10 +114,6 @@ def _shown(encoder: NativeEncoder, pictures: ProbePictures, colour: tuple[int, i
         height=shape.height,
         tags=ImageTags(*pictures.tags),
     )
-
-
-def _pixels(encoder: NativeEncoder, colour: tuple[int, int, int]) -> bytes:
-    return bytes(colour) * (encoder.shape.width * encoder.shape.height)
 
 
 def _ms(nanoseconds: int) -> float:
