@@ -95,28 +95,6 @@ _LOSS = "[State: "
 _DEMO_FILES = "RKLLM_MCP_FILES"
 
 
-def _demo_configuration(environment: Mapping[str, str]) -> tuple[Path, str]:
-    """Return the demo's configuration, and the folder of its files server: a copy in the state folder.
-
-    A UsageError if the copy cannot be made.
-    """
-    from rkllm_base.folders import user_folder
-
-    # In a checkout, or in an installed package.
-    package = Path(__file__).parents[1]
-    demo = next(
-        folder for folder in (package.parent / "models" / _DEMO, package / "_models" / _DEMO) if folder.is_dir()
-    )
-    files = Path(environment.get(_DEMO_FILES) or user_folder("state") / "demo-files")
-    if not files.is_dir():
-        try:
-            shutil.copytree(demo / "files", files)
-        except OSError as error:
-            problem = f"the folder of the files server, {files}, cannot be filled ({error.strerror})"
-            raise UsageError(f"{problem}; set {_DEMO_FILES} to another") from None
-    return demo / "mcp_config.toml", str(files)
-
-
 @dataclass
 class Session:
     """Global options of one invocation."""
@@ -143,12 +121,30 @@ class Session:
         return read_catalogue(self.terminal.language)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
-        """Load the configuration and apply the global options; a ConfigError if it is not usable."""
+        """Load the configuration and apply the global options.
+
+        Raises:
+            ConfigError: it is not usable.
+            UsageError: the files of the demo cannot be copied.
+        """
         from rkllm_mcp.config.loading import load_config
 
         if self._is_demo():
-            file, files = _demo_configuration(environment)
-            config = load_config(file, env={**environment, _DEMO_FILES: files})
+            from rkllm_base.folders import user_folder
+
+            # In a checkout, or in an installed package.
+            package = Path(__file__).parents[1]
+            folders = (package.parent / "models" / _DEMO, package / "_models" / _DEMO)
+            demo = next(folder for folder in folders if folder.is_dir())
+            # Its files server has a copy of the folder, which it may change.
+            files = Path(environment.get(_DEMO_FILES) or user_folder("state") / "demo-files")
+            if not files.is_dir():
+                try:
+                    shutil.copytree(demo / "files", files)
+                except OSError as error:
+                    problem = f"the folder of the files server, {files}, cannot be filled ({error.strerror})"
+                    raise UsageError(f"{problem}; set {_DEMO_FILES} to another") from None
+            config = load_config(demo / "mcp_config.toml", env={**environment, _DEMO_FILES: str(files)})
         else:
             config = load_config(self.config_path, env=environment)
         config = config.with_origin(locale=locale_of(environment))

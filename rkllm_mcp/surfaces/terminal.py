@@ -341,24 +341,18 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | 
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in (heading, *rows) if row]
     widths = [max(width(row[column]) for row in cells) for column in range(len(cells[0]))]
     room = None if columns is None else columns - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+    lines: list[str] = []
     if room is None or room >= min(widths[-1], max(_LEAST_COLUMNS, widths[-1] / _MOST_LINES)):
-        lines: list[str] = []
         for row in cells:
             padded = [cell + " " * (size - width(cell)) + _GAP for cell, size in zip(row, widths[:-1], strict=False)]
             front = "".join(padded)
             # The last cell takes as many lines as it needs.
             first, *more_lines = [row[-1]] if room is None else wrap(row[-1], room)
             lines += [f"{front}{first}".rstrip(), *(f"{' ' * width(front)}{line}" for line in more_lines)]
-    else:
-        lines = _paragraphs(cells[len(cells) - len(rows) :], heading, columns or 0)
-    return "\n".join([*lines, ""])
-
-
-def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: int) -> list[str]:
-    """Each row as its first cell and, indented, the others with their headings."""
-    names = [f"{name} " for name in heading] or [""] * len(rows[0])
-    lines: list[str] = []
-    for row in rows:
+        return "\n".join([*lines, ""])
+    # Each row as its first cell and, indented, the others with their headings.
+    names, columns = [f"{name} " for name in heading] or [""] * len(rows[0]), columns or 0
+    for row in cells[len(cells) - len(rows) :]:
         lines += wrap(row[0], columns)
         line = ""
         for item in (f"{name}{cell}" for name, cell in zip(names[1:], row[1:], strict=True) if cell):
@@ -370,7 +364,7 @@ def _paragraphs(rows: Sequence[Sequence[str]], heading: Sequence[str], columns: 
             *full_lines, line = [f"{_GAP}{part}" for part in wrap(item, columns - len(_GAP))]
             lines += full_lines
         lines += [line] if line else []
-    return lines
+    return "\n".join([*lines, ""])
 
 
 def wrap(text: str, columns: int) -> list[str]:

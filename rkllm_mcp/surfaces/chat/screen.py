@@ -170,15 +170,14 @@ class StreamedText:
         self.region.release(final)
         self._source = self._source[settled:]
         self._solid_chars = len(self._source.rstrip())
-        self._room = self._room_behind(units[-1][1][-1], columns) if units and units[-1][1] else None
-
-    def _room_behind(self, line: str, columns: int) -> int | None:
-        """Return the columns left after the last line; None unless it is a text that ends as the source does."""
-        visible = _STYLE.sub("", line)
-        source = self._source.rpartition("\n")[2]
-        words = source.split()
-        ends_alike = words and visible.endswith(words[-1][-4:]) and not line.endswith("\x1b[0m")
-        return columns - width(visible) if ends_alike and any(map(str.isalpha, source)) else None
+        self._room = None
+        if units and units[-1][1]:
+            # Text may only be added to a last line that ends as the source does.
+            line, source = units[-1][1][-1], self._source.rpartition("\n")[2]
+            visible, words = _STYLE.sub("", line), source.split()
+            ends_alike = words and visible.endswith(words[-1][-4:]) and not line.endswith("\x1b[0m")
+            if ends_alike and any(map(str.isalpha, source)):
+                self._room = columns - width(visible)
 
 
 @dataclass

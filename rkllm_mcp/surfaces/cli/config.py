@@ -124,19 +124,14 @@ def init(
     target = Path(path).expanduser() if path else session.target_file()
     if target.exists() and not force:
         raise UsageError(f"{target} exists; name another file, or write over it with --force")
-    model = installed_model(session)
+    model = session.model or ""
+    if session.model is None:
+        # The newest that is here.
+        with suppress(ModelNotFoundError, ConfigError):
+            real = [folder for folder in list_models() if not folder.missing and not folder.card.emulated]
+            if real:
+                model = max(real, key=lambda folder: folder.file.stat().st_mtime).folder.name
     write_whole(target, NewConfiguration(model).text())
     sys.stdout.write(f"{target}\n")
     if not model:
         session.status("It names no model yet: 'rkllm-mcp setup' gets one, 'rkllm-mcp models list' shows the names.")
-
-
-def installed_model(session: Session) -> str:
-    """Return the name of the model to configure: ``--model``, else the newest that is here; empty without one."""
-    if session.model is not None:
-        return session.model
-    with suppress(ModelNotFoundError, ConfigError):
-        real = [folder for folder in list_models() if not folder.missing and not folder.card.emulated]
-        if real:
-            return max(real, key=lambda folder: folder.file.stat().st_mtime).folder.name
-    return ""

@@ -18,7 +18,6 @@ from rkllm_mcp.app.stored import find_conversation, open_stored
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.conversations.exports import as_json, as_markdown, from_json, summary_dict
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.chat.markdown import markdown_document
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
@@ -33,22 +32,21 @@ def layout(stored: StoredConversation, texts: Catalogue) -> RenderableType:
     """The conversation, for a console of any width."""
     head = Text(printable(stored.title or stored.id), style="bold")
     when = Text(f"{stored.id}, {moment(stored.created)} – {moment(stored.updated)}\n", style="dim")
-    return Group(head, when, *(Padding(_turn_layout(turn, texts), (0, 0, 1, 0)) for turn in stored.turns))
-
-
-def _turn_layout(turn: StoredTurn, texts: Catalogue) -> Group:
-    when = Text(moment(turn.at), style="dim")
-    if turn.role == "user":
-        # Questions are shown as they were typed, without Markdown.
-        return Group(when, Text(f"❯ {printable(turn.text)}", style="bold"))
-    parts: list[RenderableType] = [when]
-    if turn.thinking.strip():
-        parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
-    if turn.text.strip():
-        parts.append(markdown_document(printable(turn.text.strip())))
-    if ending := texts.table("ending").get(turn.ending):
-        parts.append(Text(f"[{ending}]", style="yellow"))
-    return Group(*parts)
+    turns: list[RenderableType] = []
+    for turn in stored.turns:
+        parts: list[RenderableType] = [Text(moment(turn.at), style="dim")]
+        if turn.role == "user":
+            # Questions are shown as they were typed, without Markdown.
+            parts.append(Text(f"❯ {printable(turn.text)}", style="bold"))
+        else:
+            if turn.thinking.strip():
+                parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
+            if turn.text.strip():
+                parts.append(markdown_document(printable(turn.text.strip())))
+            if ending := texts.table("ending").get(turn.ending):
+                parts.append(Text(f"[{ending}]", style="yellow"))
+        turns.append(Padding(Group(*parts), (0, 0, 1, 0)))
+    return Group(head, when, *turns)
 
 
 OWNER = ""

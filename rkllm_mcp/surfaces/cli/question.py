@@ -14,6 +14,7 @@ import select
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -177,7 +178,17 @@ def _read_standard_input(session: Session, language: Language) -> bytes:
 def _text_of(data: bytes, name: str, session: Session) -> str:
     """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says."""
     if is_picture(data):
-        return _text_in_picture(data, name, session)
+        from rkllm_mcp.app.settings import blindness
+
+        # Tesseract reads a picture for a model that does not see.
+        sentence, text = blindness("this model"), ""
+        if shutil.which("tesseract"):
+            with suppress(UsageError):
+                text = anyio.run(_read_document, data, name, session)
+        if not text.strip():
+            raise UsageError(f"{name or 'standard input'} cannot be read: {sentence}")
+        session.status(f"Note: {name or 'standard input'}: {sentence}; Tesseract has read its text")
+        return text
     if kind := next((kind for start, kind in UNREAD_PICTURES.items() if data.startswith(start)), ""):
         raise UsageError(f"{name or 'standard input'} is {kind}, which is not read; save it as {PICTURE_FORMATS}")
     if b"\0" not in data and not data.startswith(b"%PDF-") and not name.lower().endswith(_MARKED_UP):
@@ -186,25 +197,6 @@ def _text_of(data: bytes, name: str, session: Session) -> str:
         except UnicodeDecodeError:
             pass
     return anyio.run(_read_document, data, name, session)
-
-
-def _text_in_picture(data: bytes, name: str, session: Session) -> str:
-    """Return the text that Tesseract reads in a picture for a model that does not see, and say that the model does not.
-
-    Raises:
-        UsageError: Tesseract is not installed, or reads no text; it names a model that sees.
-    """
-    from rkllm_mcp.app.settings import blindness
-
-    sentence = blindness("this model")
-    try:
-        text = anyio.run(_read_document, data, name, session) if shutil.which("tesseract") else ""
-    except UsageError:
-        text = ""
-    if not text.strip():
-        raise UsageError(f"{name or 'standard input'} cannot be read: {sentence}")
-    session.status(f"Note: {name or 'standard input'}: {sentence}; Tesseract has read its text")
-    return text
 
 
 async def _read_document(data: bytes, name: str, session: Session) -> str:

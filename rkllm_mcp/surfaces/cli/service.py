@@ -236,6 +236,12 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     account = account_of(source)
     script = Path(sys.executable).parent / "rkllm-mcp"
     servers = [server for server in config.active_servers if isinstance(server, StdioServer)]
+    # The page adds servers to the configuration.
+    writable = [account.data, source.parent] if account.user else []
+    writable += [path.absolute() for path in config.security.roots]
+    for server in config.active_servers:
+        if isinstance(server, BuiltinServer) and server.folder is not None and server.write:
+            writable.append(server.folder.absolute())
     return UnitOptions(
         program=(str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp"),
         config=source,
@@ -244,7 +250,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         devices=devices,
         groups=sorted({group for device in devices for group in _group(device)} | ({account.group} - {""})),
         readable=tuple(dict.fromkeys(_readable(config, source, account))),
-        writable=tuple(dict.fromkeys(_writable(config, source, account))),
+        writable=tuple(dict.fromkeys(writable)),
         credentials=tuple(pairs),
         unsaved=unsaved,
         namespaces=any(config.security.sandbox if server.sandbox is None else server.sandbox for server in servers),
@@ -279,7 +285,13 @@ def install(
     _need_systemctl("install")
     for name, file in wishes.credentials:
         if name in wishes.unsaved:
-            _write_secret(wishes.config, file, os.environ[name], unit.advice)
+            # For root and the owner of the configuration, whose commands need it, too.
+            owner = wishes.config.stat()
+            with suppress(OSError):
+                make_folder(file.parent)
+            write_whole(file, f"{os.environ[name]}\n", unit.advice)
+            if os.geteuid() == 0:
+                os.chown(file, owner.st_uid, owner.st_gid)
             session.status(f"Wrote {file}: the service reads {name} there, and no other account can")
     if not is_user:
         open_to_service(account_of(wishes.config), wishes.config, wishes.readable)
@@ -399,16 +411,6 @@ def status(session: Session, is_user: _User = False, as_json: AsJson = False) ->
     return EXIT_ANSWER_FAILED
 
 
-def _write_secret(config: Path, file: Path, secret: str, advice: str) -> None:
-    """Write a secret for root and the owner of the configuration, whose commands need it, too."""
-    owner = config.stat()
-    with suppress(OSError):
-        make_folder(file.parent)
-    write_whole(file, f"{secret}\n", advice)
-    if os.geteuid() == 0:
-        os.chown(file, owner.st_uid, owner.st_gid)
-
-
 def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:
     """Yield the paths that the service reads; those outside /home are readable anyway."""
     yield source.parent
@@ -429,17 +431,6 @@ def _readable(config: Config, source: Path, account: Account) -> Iterator[Path]:
                 yield Path(program).parent
             if server.cwd is not None:
                 yield server.cwd.absolute()
-
-
-def _writable(config: Config, source: Path, account: Account) -> Iterator[Path]:
-    if account.user:
-        yield account.data
-        # The page adds servers to the configuration.
-        yield source.parent
-    yield from (path.absolute() for path in config.security.roots)
-    for server in config.active_servers:
-        if isinstance(server, BuiltinServer) and server.folder is not None and server.write:
-            yield server.folder.absolute()
 
 
 def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:

@@ -246,7 +246,20 @@ class _Setup:
 
         self.step("setup.step_runtime")
         if is_emulated:
-            self._build_emulator()
+            self.tell("setup.building")
+            try:
+                with self._ticking():
+                    path = runtimes.prepare_emulator()
+            except RuntimeUnusableError:
+                if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("setup.ask_compiler"):
+                    raise
+                try:
+                    install_extra("compiler")
+                except InstallationError as error:
+                    raise UsageError(str(error)) from None
+                with self._ticking():
+                    path = runtimes.prepare_emulator()
+            self.say(f"✓ {path}")
             if self.cpu:
                 from rkllm_mcp.models.llama import has_llama, llama_folder, pull_llama
 
@@ -275,24 +288,6 @@ class _Setup:
         self.say(str(path), DIM)
         # A library that ``auto`` would prefer was refused above.
         return "auto" if runtimes.library_in_use("auto") == path.resolve() else str(path)
-
-    def _build_emulator(self) -> None:
-        from rkllm_mcp.models.runtimes import prepare_emulator
-
-        self.tell("setup.building")
-        try:
-            with self._ticking():
-                path = prepare_emulator()
-        except RuntimeUnusableError:
-            if importlib.util.find_spec("ziglang") is not None or not self.is_agreed("setup.ask_compiler"):
-                raise
-            try:
-                install_extra("compiler")
-            except InstallationError as error:
-                raise UsageError(str(error)) from None
-            with self._ticking():
-                path = prepare_emulator()
-        self.say(f"✓ {path}")
 
     @contextmanager
     def _ticking(self) -> Generator[None]:

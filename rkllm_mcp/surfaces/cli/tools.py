@@ -170,18 +170,15 @@ def call_command(
     require_mcp(config)
     service = service_to_use(session, config, alone=alone)
 
-    async def call_here() -> ToolFinished:
-        async with open_servers(session) as environment:
-            tool = tool_named(environment, name)
-            values = read_arguments(words, tool.input_schema)
-            result = await environment.toolbox.call(ToolCall("call_1", tool.name, values), caller)
-        seconds, text = round(result.seconds, 3), result.shown
-        return ToolFinished(result.call_id, tool.name, result.is_error, text, seconds, result.truncated, result.ruling)
-
     async def call_tool() -> int:
         with session.details(are_shown=session.verbose) as show_details:
             if service is None:
-                result = await call_here()
+                async with open_servers(session) as environment:
+                    tool = tool_named(environment, name)
+                    call = ToolCall("call_1", tool.name, read_arguments(words, tool.input_schema))
+                    made = await environment.toolbox.call(call, caller)
+                figures = (made.is_error, made.shown, round(made.seconds, 3), made.truncated, made.ruling)
+                result = ToolFinished(made.call_id, tool.name, *figures)
             else:
                 result = await _call_there(session, service, name, words, caller, approves=yes)
             if result.is_error:

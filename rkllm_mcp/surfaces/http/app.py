@@ -5,7 +5,7 @@ It opens no resources, so a test can call it without a socket.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -75,7 +75,18 @@ def create_app(
     service: ServiceState, routes: Sequence[Route] = ROUTES, rights: Mapping[tuple[str, str], Row] = TABLE
 ) -> ASGIApp:
     """Return the application of ``service``: its routes, which ask the rights of their rows, and the page's files."""
-    app = Starlette(routes=[*_group_by_path(routes, rights), page.FILES])
+    paths: dict[str, dict[str, Route]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method] = route
+    # One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters.
+    entries: list[BaseRoute] = []
+    for path in sorted(paths, key=lambda path: path.count("{")):
+        entry = StarletteRoute(path, _dispatch(path, paths[path], rights), methods=list(paths[path]))
+        if "{" not in path:
+            # It takes every method and refuses those that it has not, before a path with parameters is asked.
+            entry.methods = None
+        entries.append(entry)
+    app = Starlette(routes=[*entries, page.FILES])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service
@@ -87,22 +98,6 @@ def create_app(
         await app.router(scope, receive, send)
 
     return RequestMiddleware(route_request, service, [route.path for route in routes if route.is_open])
-
-
-def _group_by_path(routes: Iterable[Route], rights: Mapping[tuple[str, str], Row]) -> list[BaseRoute]:
-    """One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters."""
-    paths: dict[str, dict[str, Route]] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method] = route
-    ordered = sorted(paths, key=lambda path: path.count("{"))
-    entries = [
-        StarletteRoute(path, _dispatch(path, paths[path], rights), methods=list(paths[path])) for path in ordered
-    ]
-    for route in entries:
-        if "{" not in route.path:
-            # It takes every method and refuses those that it has not, before a path with parameters is asked.
-            route.methods = None
-    return list[BaseRoute](entries)
 
 
 def _dispatch(
