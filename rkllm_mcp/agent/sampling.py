@@ -52,7 +52,7 @@ class ModelSampler:
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
         model, name = self._model, self._name
         options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
-        scope, usage = anyio.CancelScope(), self._bill.of_answer(conversation)
+        scope, usage = anyio.CancelScope(), AnswerUsage(conversation, self._bill)
         reader = _SampleReader(request.stop, usage, scope)
         try:
             with scope:

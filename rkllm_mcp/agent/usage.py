@@ -27,10 +27,6 @@ class UsageCounter:
         """Add the tokens that a round has evaluated and generated."""
         self.add(usage.prefilled_tokens + usage.generated_tokens)
 
-    def of_answer(self, conversation: Conversation) -> AnswerUsage:
-        """Return the step that counts one answer; close it when the answer is over."""
-        return AnswerUsage(conversation, self)
-
     def settle(self) -> int:
         """Return the tokens since the last call, and start again at 0."""
         spent, self._spent = self._spent, 0
@@ -38,7 +34,7 @@ class UsageCounter:
 
 
 class AnswerUsage(Step):
-    """The step that counts the tokens of one answer."""
+    """The step that counts the tokens of one answer; close it when the answer is over."""
 
     def __init__(self, conversation: Conversation, counter: UsageCounter) -> None:
         self._conversation = conversation

@@ -19,7 +19,7 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.agent.usage import AnswerUsage, UsageCounter
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.conversations.recorder import AnswerRecord
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
@@ -114,7 +114,7 @@ class Answer:
         self.markup = markup
         self.record = record
         self.sink = sink
-        self._usage = usage.of_answer(conversation)
+        self._usage = AnswerUsage(conversation, usage)
         self._on_end = on_end
         own_steps = (None if language == "en" else _Translation(read_catalogue(language)), markup, self._usage, record)
         self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]

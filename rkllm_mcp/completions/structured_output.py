@@ -25,7 +25,7 @@ from rkllm_mcp.generation import AnswerGrammar
 from rkllm_mcp.prompt.tool_list import compact_schema
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.constraint import answer_constraint
-from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
+from rkllm_mcp.toolcalls.lenient_json import UnreadableError, no_constant, read_value
 from rkllm_mcp.toolcalls.schemas import (
     SchemaCostError,
     SchemaError,
@@ -88,7 +88,7 @@ class ResponseFormat:
         if self.text is not None:
             return self._read_text(text.strip(), self.text)
         try:
-            written: Any = json.loads(text, parse_constant=_no_constant)
+            written: Any = json.loads(text, parse_constant=no_constant)
             self._check(written)
         except (ValueError, RecursionError, FormatMismatchError):
             value = _value_in(text)
@@ -143,10 +143,6 @@ class SchemaCheck:
             self._good.move_to_end(key)
             if len(self._good) > self._most_schemas:
                 self._good.popitem(last=False)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _value_in(text: str) -> Any:
