@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -196,7 +196,13 @@ class AnswerRecord(Step):
                 await self._recorder.pause()
                 async with self._writing:
                     await self.begin()
-                turn = self._so_far()
+                # The answer so far.
+                texts = (
+                    "\n\n".join(filter(None, ("".join(part).strip() for part in parts)))
+                    for parts in zip(*self._rounds, strict=True)
+                )
+                text, thinking = (redacted_so_far(so_far, self._secrets) for so_far in texts)
+                turn = StoredTurn("assistant", text, thinking, events=self._events_json())
                 # Whether another board has cancelled the answer shows in the row that is written.
                 is_due = (turn, turn.events) != written or self._conversation.answer_number
                 if self._conversation.draft is not None and is_due:
@@ -232,14 +238,6 @@ class AnswerRecord(Step):
             discreet[-1] = replace(discreet[-1], events=self._events_json())
         return discreet
 
-    def _so_far(self) -> StoredTurn:
-        texts = (
-            "\n\n".join(filter(None, ("".join(part).strip() for part in parts)))
-            for parts in zip(*self._rounds, strict=True)
-        )
-        text, thinking = (redacted_so_far(so_far, self._secrets) for so_far in texts)
-        return StoredTurn("assistant", text, thinking, events=self._events_json())
-
 
 def turns_of(
     messages: Sequence[Message], asked: Message | None, ending: Ending, *, asked_at: float, ended_at: float
@@ -251,14 +249,31 @@ def turns_of(
     Times are seconds since 1970.
     """
     turns: list[StoredTurn] = []
-    exchanges = list(_exchanges(messages)) or [(asked, [])]
+    # Each question with the model's rounds after it; a prompt's leading assistant turns have no question.
+    exchanges: list[tuple[Message | None, list[Message]]] = []
+    for message in messages:
+        if message.role == "user":
+            exchanges.append((message, []))
+        elif message.role == "assistant" and exchanges:
+            exchanges[-1][1].append(message)
+        elif message.role == "assistant":
+            exchanges.append((None, [message]))
+    exchanges = exchanges or [(asked, [])]
     for index, (question, rounds) in enumerate(exchanges):
         is_last = index == len(exchanges) - 1
         if question is not None:
             pictures = question.pictures
             turns.append(StoredTurn("user", question.text, context=question.context, at=asked_at, pictures=pictures))
         if rounds or (is_last and question is not None):
-            turns.append(_answer_turn(rounds, ending if is_last else "answered", ended_at))
+            ending_of_turn: Ending = ending if is_last else "answered"
+            is_answered = ending_of_turn in ("answered", "token_limit", "round_limit")
+            if is_answered and rounds and rounds[-1].text.strip():
+                text, thinking = rounds[-1].text, rounds[-1].thinking
+            else:
+                # All rounds of an answer that did not end, or whose last round has no text.
+                text = "\n\n".join(words for message in rounds if (words := message.text.strip()))
+                thinking = "\n\n".join(thought for message in rounds if (thought := message.thinking.strip()))
+            turns.append(StoredTurn("assistant", text, thinking, ending=ending_of_turn, at=ended_at))
     return turns
 
 
@@ -387,27 +402,3 @@ def begin_again(conversation: Conversation) -> None:
 def _without_system(messages: Sequence[Message]) -> list[Message]:
     """Return the messages without the system text, which may be replaced before the first question."""
     return [message for message in messages if message.role != "system"]
-
-
-def _exchanges(messages: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
-    """Yield each question with the model's rounds after it; a prompt's leading assistant turns have no question."""
-    question: Message | None = None
-    rounds: list[Message] = []
-    for message in messages:
-        if message.role == "user":
-            if question is not None or rounds:
-                yield question, rounds
-            question, rounds = message, []
-        elif message.role == "assistant":
-            rounds.append(message)
-    if question is not None or rounds:
-        yield question, rounds
-
-
-def _answer_turn(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
-    """Return the rounds as one turn: the last one, or all if the answer did not end or the last has no text."""
-    if ending in ("answered", "token_limit", "round_limit") and rounds and rounds[-1].text.strip():
-        return StoredTurn("assistant", rounds[-1].text, rounds[-1].thinking, ending=ending, at=at)
-    text = "\n\n".join(words for message in rounds if (words := message.text.strip()))
-    thinking = "\n\n".join(thought for message in rounds if (thought := message.thinking.strip()))
-    return StoredTurn("assistant", text, thinking, ending=ending, at=at)

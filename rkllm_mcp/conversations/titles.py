@@ -81,16 +81,13 @@ def cleaned_title(answer: str, question: str, said: str = "", *, is_cut: bool = 
         return ""
     if len(title) > _LONGEST_NAME and collapse_whitespace(said).casefold().startswith(title.casefold()):
         return ""
-    return title if _is_in_language_of(question, title) else ""
-
-
-def _is_in_language_of(question: str, title: str) -> bool:
-    """Return True unless the scripts differ; a name may are in another one, and characters of the question may be."""
+    # A name in another script than the question is one that the question has.
     if bool(_JAPANESE.search(title)) != bool(_JAPANESE.search(question)):
-        return title.casefold() in question.casefold()
+        return title if title.casefold() in question.casefold() else ""
     # Models from China write simplified characters into Japanese, which its encodings lack.
     new = "".join(character for character in _KANJI.findall(title) if character not in question)
-    return language_of_text(question) != "ja" or new.encode("cp932", "ignore").decode("cp932") == new
+    is_readable = language_of_text(question) != "ja" or new.encode("cp932", "ignore").decode("cp932") == new
+    return title if is_readable else ""
 
 
 def strip_decoration(line: str) -> str:
@@ -138,16 +135,11 @@ class Titles:
         remaining = self._attempts.pop(conversation.id, 0) - 1
         if remaining < 0 or not self.is_on:
             return
-        if not await self._store_title(conversation, model) and remaining:
-            self._attempts[conversation.id] = remaining
-
-    async def _store_title(self, conversation: Conversation, model: AsideModel) -> bool:
-        """Ask for a title and store it; return False if another attempt may succeed."""
         question = next((message.text for message in conversation.messages if message.role == "user"), "")
         first_words = title_of(question)
         summaries = await self._conversations.matching(self._tenant, conversation.id, 1)
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
-            return True
+            return
         request = translate("model.title", language_of_text(question))
         turn = await model.aside(
             conversation,
@@ -156,11 +148,11 @@ class Titles:
             MOST_PREFILLED,
             self._usage.add_round,
         )
-        if turn is None or turn.calls or turn.failures:
-            return False
-        title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
+        title = ""
+        if turn is not None and not turn.calls and not turn.failures:
+            title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
         # The smallest models repeat what they are asked.
-        if not title or title in request:
-            return False
-        await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
-        return True
+        if title and title not in request:
+            await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
+        elif remaining:
+            self._attempts[conversation.id] = remaining

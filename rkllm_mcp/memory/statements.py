@@ -138,16 +138,15 @@ def is_secret(text: str) -> bool:
     """Return True for a text with a password, a key or the number of a card, which is not to be remembered."""
     if redacted_text(text) != text or _SECRET_NAME.search(text):
         return True
-    numbers = ["".join(filter(str.isdigit, match[0])) for match in _DIGITS.finditer(text)]
-    return any(len(number) in _CARD_DIGITS and _is_card_number(number) for number in numbers) or (
-        bool(_MY_NUMBER.search(text)) and any(character.isdigit() for character in text)
-    )
-
-
-def _is_card_number(digits: str) -> bool:
-    """Return True if the last digit is the check digit of the others (Luhn, ISO/IEC 7812-1)."""
-    doubled = (int(digit) * (2 if index % 2 else 1) for index, digit in enumerate(reversed(digits)))
-    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
+    if _MY_NUMBER.search(text) and any(character.isdigit() for character in text):
+        return True
+    for match in _DIGITS.finditer(text):
+        # The last digit of a card is the check digit of the others (Luhn, ISO/IEC 7812-1).
+        digits = [int(character) for character in reversed(match[0]) if character.isdigit()]
+        doubled = [digit * (2 if index % 2 else 1) for index, digit in enumerate(digits)]
+        if len(digits) in _CARD_DIGITS and sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0:
+            return True
+    return False
 
 
 def row_text(text: str) -> str:
@@ -200,34 +199,28 @@ def _fact_in(sentence: str) -> tuple[int, int] | None:
         match = pattern.fullmatch(words)
         if match is None:
             continue
-        fact = match["fact"]
-        if is_japanese and pattern is _JA_TRAILING and not _is_told(fact, match["joint"]):
-            continue
-        if not is_japanese and pattern is _LEADING and not _is_clause(words, fact, match["mark"]):
-            continue
-        return lead + match.start("fact"), lead + match.end("fact")
+        fact, is_statement = match["fact"], True
+        if pattern is _JA_TRAILING:
+            # What is before 「覚えて」 may be what a person is to learn.
+            joint, has_topic = match["joint"], _JA_TOPIC.fullmatch(fact) is not None
+            if joint == "を":
+                is_statement = fact.endswith("\x00") or (has_topic and not _JA_OTHER_LEARNS.search(fact))
+            elif joint in ("、", ",", "，") or joint.isspace():
+                is_statement = has_topic and not re.search(r"(?:こと|名前|誕生日)\Z", fact)
+            else:
+                is_statement = has_topic or _JA_PREDICATE.search(fact) is not None
+            is_statement = is_statement and not _JA_ASKS.search(fact) and not re.search(r"[？?]", fact)
+        elif pattern is _LEADING:
+            # The sentence may be a question about the past.
+            if words.endswith("?") and not _ASKS.search(words):
+                is_statement = False
+            elif "that" in match["mark"].lower() or ":" in match["mark"]:
+                is_statement = len(fact.split()) > 1
+            else:
+                is_statement = not _NO_FACT.match(fact) and _CLAUSE.match(fact) is not None
+        if is_statement:
+            return lead + match.start("fact"), lead + match.end("fact")
     return None
-
-
-def _is_clause(words: str, fact: str, mark: str) -> bool:
-    """Return True if what follows "remember" is a statement and the sentence no question about the past."""
-    has_mark = "that" in mark.lower() or ":" in mark
-    if words.endswith("?") and not _ASKS.search(words):
-        return False
-    if has_mark:
-        return len(fact.split()) > 1
-    return not _NO_FACT.match(fact) and _CLAUSE.match(fact) is not None
-
-
-def _is_told(fact: str, joint: str) -> bool:
-    """Return True if what is before 「覚えて」 is a statement, not what a person is to learn."""
-    if _JA_ASKS.search(fact) or re.search(r"[？?]", fact):
-        return False
-    if joint == "を":
-        return fact.endswith("\x00") or (_JA_TOPIC.fullmatch(fact) is not None and not _JA_OTHER_LEARNS.search(fact))
-    if joint in ("、", ",", "，") or joint.isspace():
-        return _JA_TOPIC.fullmatch(fact) is not None and not re.search(r"(?:こと|名前|誕生日)\Z", fact)
-    return _JA_TOPIC.fullmatch(fact) is not None or _JA_PREDICATE.search(fact) is not None
 
 
 def _is_request_alone(sentence: str) -> bool:

@@ -16,7 +16,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -122,7 +122,15 @@ class ScheduleRunner:
         now = await self._schedules.now()
         wall, steady = self._clocks or (now, self._steady())
         if self._clocks is None or (now - wall) - (self._steady() - steady) < -_JUMP_S:
-            await self._correct_moments(now)
+            # The clock was ahead when moments were set: schedules that wait for too late a moment get their next one.
+            for waiting in await self._schedules.all(self._tenant):
+                if waiting.state != "active" or waiting.next_at is None:
+                    continue
+                expected = moment_after(waiting, now)
+                if expected is None or expected >= waiting.next_at:
+                    continue
+                if not await self._schedules.has_run(self._tenant, waiting.id, expected, claimed_until=now + _AHEAD_S):
+                    await self._schedules.change(self._tenant, waiting.id, next_at=expected)
         self._clocks = now, self._steady()
         await self._schedules.claim(self._tenant, next_moments(now), MOST_LATE_S)
         for run in await self._schedules.waiting(self._tenant):
@@ -130,17 +138,6 @@ class ScheduleRunner:
             if schedule is not None and schedule.is_reminder and await self._schedules.take(self._tenant, run.id):
                 await self._finish(schedule, run, RunResult("reminded", schedule.prompt))
         self._news.set()
-
-    async def _correct_moments(self, now: float) -> None:
-        """Give schedules that wait for too late a moment their next one: the clock was ahead when it was set."""
-        for schedule in await self._schedules.all(self._tenant):
-            if schedule.state != "active" or schedule.next_at is None:
-                continue
-            expected = moment_after(schedule, now)
-            if expected is None or expected >= schedule.next_at:
-                continue
-            if not await self._schedules.has_run(self._tenant, schedule.id, expected, claimed_until=now + _AHEAD_S):
-                await self._schedules.change(self._tenant, schedule.id, next_at=expected)
 
     async def _work_on(self) -> None:
         while True:
@@ -367,23 +364,25 @@ def import_schedules(text: str | bytes, now: float) -> list[Schedule]:
         rows: Any = json.loads(text)
         if "schedules" in rows:
             rows = rows["schedules"]
-        return [_import_schedule(row, now) for row in rows if row["state"] != "done"]
+        schedules: list[Schedule] = []
+        for row in rows:
+            if row["state"] == "done":
+                continue
+            schedule = new_schedule(
+                row["prompt"],
+                row["rule"],
+                row["zone"],
+                now,
+                language="ja" if row.get("language") == "ja" else "en",
+                is_reminder=bool(row.get("reminder")),
+                is_quiet=bool(row.get("quiet")),
+                tools=tuple(map(str, row.get("tools", ()))),
+                webhook=row.get("webhook", ""),
+                webhook_form=row.get("webhook_form", "json"),
+            )
+            is_paused = row["state"] == "paused"
+            schedules.append(replace(schedule, state="paused", next_at=None) if is_paused else schedule)
+        return schedules
     except (ValueError, KeyError, TypeError):
         advice = "'rkllm-mcp schedules list --json' writes one"
         raise UsageError(f"this is no export of schedules; {advice}") from None
-
-
-def _import_schedule(row: Mapping[str, Any], now: float) -> Schedule:
-    schedule = new_schedule(
-        row["prompt"],
-        row["rule"],
-        row["zone"],
-        now,
-        language="ja" if row.get("language") == "ja" else "en",
-        is_reminder=bool(row.get("reminder")),
-        is_quiet=bool(row.get("quiet")),
-        tools=tuple(map(str, row.get("tools", ()))),
-        webhook=row.get("webhook", ""),
-        webhook_form=row.get("webhook_form", "json"),
-    )
-    return replace(schedule, state="paused", next_at=None) if row["state"] == "paused" else schedule

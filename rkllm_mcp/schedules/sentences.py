@@ -129,18 +129,14 @@ class _Reader:
             elif not self.part and hour < _EARLIEST and (self.rule is not None or self.day is not None):
                 hour += _NOON
             elif not self.part and self.rule is None and self.day is None and hour <= _NOON:
-                hour = self._coming_hour(hour)
+                # The next time that a clock with twelve hours shows this hour.
+                minutes_now = self.now.hour * 60 + self.now.minute
+                candidates = (hour % _NOON, hour % _NOON + _NOON)
+                coming = (each for each in candidates if each * 60 + self.minute > minutes_now)
+                hour = next(coming, hour % _NOON)
         if hour == 24:
             hour = 0
         return time(hour, self.minute) if hour < 24 and self.minute < 60 else None
-
-    def _coming_hour(self, hour: int) -> int:
-        """Return the hour of the next time that a clock with twelve hours shows this."""
-        minutes = self.now.hour * 60 + self.now.minute
-        for candidate in (hour % _NOON, hour % _NOON + _NOON):
-            if candidate * 60 + self.minute > minutes:
-                return candidate
-        return hour % _NOON
 
 
 _DAY = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
@@ -415,21 +411,18 @@ class _JapaneseReader(_Reader):
             day = 31 if match[1] is None else int(match[1])
             self.rule = Rule("monthly", days=(day,)) if 1 <= day <= 31 else None
         elif match := self.take(r"(\d+)(分|時間|日)(ごと|毎|おき)|毎(時)間?"):
-            self._take_interval(match)
+            if match[4]:
+                self.rule = Rule("every", every_s=3600)
+            else:
+                count = int(match[1])
+                if match[2] == "日":
+                    # "1日おき" leaves one day out.
+                    self.rule = Rule("every", every_days=max(1, count + (match[3] == "おき")))
+                elif count:
+                    self.rule = Rule("every", every_s=count * (60 if match[2] == "分" else 3600))
         elif match := self.take(r"毎(朝|日|昼|夕|晩|夜)"):
             self.rule = Rule("daily")
             self._set_part({"日": None}.get(match[1], match[1]))
-
-    def _take_interval(self, match: re.Match[str]) -> None:
-        if match[4]:
-            self.rule = Rule("every", every_s=3600)
-            return
-        count = int(match[1])
-        if match[2] == "日":
-            # "1日おき" leaves one day out.
-            self.rule = Rule("every", every_days=max(1, count + (match[3] == "おき")))
-        elif count:
-            self.rule = Rule("every", every_s=count * (60 if match[2] == "分" else 3600))
 
     def belongs(self, before: str) -> bool:
         return not before.strip(" 、\x00")

@@ -181,7 +181,21 @@ class Approvals:
     async def rule(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         """Decide about a call; time spent waiting for the user is paused in ``context``."""
         if context.is_unattended:
-            return await self._rule_unattended(spec, tool, call, context)
+            # What was allowed before counts for calls of people only.
+            grant = await self.grants.find(spec.name, tool.original_name)
+            if grant is not None and grant.kind == "never":
+                return self._refuse("never", "never", call.name, "asked", context)
+            concern = _concern(spec.model_copy(update={"approve": "writes"}), tool, call.arguments, is_unasked=False)
+            if not self.grants.is_readable:
+                concern = concern or "unreadable"
+            if repeats_call(call, tool, context.untrusted_texts()):
+                concern = "repeated"
+            if concern is None:
+                return ApprovalVerdict("free")
+            key = (context.conversation_id, spec.name, tool.original_name, "")
+            text = _Question(concern, key).text(context.language or self.language)
+            decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, text))
+            return self._verdict(decision, call.name, concern, context)
         outcome = await self._rule_without_asking(spec, tool, call, context)
         if isinstance(outcome, ApprovalVerdict):
             return outcome
@@ -199,28 +213,24 @@ class Approvals:
             return False
         if (grant is not None and grant.fingerprint == fingerprint) or self.conversations.allows(*key):
             return True
-        decision = await context.asker.approve(sampling_question(request, context.language or self.language))
+        decision = await context.asker.approve(
+            Approval(
+                id="",
+                name=f"sampling:{request.server}",
+                arguments={
+                    **({"system": request.system} if request.system else {}),
+                    "messages": [
+                        {"role": message.role, "text": message.text}
+                        | ({"pictures": len(message.pictures)} if message.pictures else {})
+                        for message in request.messages
+                    ],
+                    "max_tokens": request.max_tokens,
+                },
+                reason=translate("approval.sampling", (context.language or self.language), server=request.server),
+            )
+        )
         self._store_decision(decision, key)
         return decision not in (None, "deny", "never")
-
-    async def _rule_unattended(
-        self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
-    ) -> ApprovalVerdict:
-        """Decide about a call while no person is there: what was allowed before counts for calls of people only."""
-        grant = await self.grants.find(spec.name, tool.original_name)
-        if grant is not None and grant.kind == "never":
-            return self._refuse("never", "never", call.name, "asked", context)
-        concern = _concern(spec.model_copy(update={"approve": "writes"}), tool, call.arguments, is_unasked=False)
-        if not self.grants.is_readable:
-            concern = concern or "unreadable"
-        if repeats_call(call, tool, context.untrusted_texts()):
-            concern = "repeated"
-        if concern is None:
-            return ApprovalVerdict("free")
-        key = (context.conversation_id, spec.name, tool.original_name, "")
-        text = _Question(concern, key).text(context.language or self.language)
-        decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, text))
-        return self._verdict(decision, call.name, concern, context)
 
     async def _ask_person(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
@@ -301,24 +311,6 @@ class Approvals:
             self.grants.keep(server, tool, StoredApproval("always" if decision == "always" else "never", fingerprint))
         elif decision == "conversation":
             self.conversations.keep(*key)
-
-
-def sampling_question(request: SamplingRequest, language: Language) -> Approval:
-    """Return the approval request for a server that asks the model."""
-    return Approval(
-        id="",
-        name=f"sampling:{request.server}",
-        arguments={
-            **({"system": request.system} if request.system else {}),
-            "messages": [
-                {"role": message.role, "text": message.text}
-                | ({"pictures": len(message.pictures)} if message.pictures else {})
-                for message in request.messages
-            ],
-            "max_tokens": request.max_tokens,
-        },
-        reason=translate("approval.sampling", language, server=request.server),
-    )
 
 
 def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:

@@ -179,23 +179,20 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     texts = as_mapping(meta.get(TEXTS))
     line = as_mapping(texts.get(language)).get("text")
     if is_own and is_error and line is None:
-        line = _line_of(as_mapping(meta.get(ERROR)), language)
+        reported = as_mapping(meta.get(ERROR))
+        if reported.get("kind") != "not_found":
+            line = None
+        else:
+            names = ", ".join(map(str, as_list(reported.get("suggestions"))))
+            key = "answer.other_there" if names else "answer.not_there"
+            what = shorten(str(reported.get("what", "")), _MOST_NAME_CHARS)
+            line = translate(key, "ja" if language == "ja" else "en", what=what, names=names)
     if is_own and is_error and isinstance(line, str):
         text = line  # in one language
     notice = without_invisible(line[:_NOTICE_CHARS])[0] if is_error and isinstance(line, str) else ""
     return ToolResult(
         call.id, call.name, text, is_error, pictures=pictures, notice=notice, sources=sources, is_answer=is_answer
     )
-
-
-def _line_of(error: Mapping[str, Any], language: str) -> str | None:
-    """Return the line about a value that is not there and what is there instead; None for other errors."""
-    if error.get("kind") != "not_found":
-        return None
-    names = ", ".join(map(str, as_list(error.get("suggestions"))))
-    key = "answer.other_there" if names else "answer.not_there"
-    what = shorten(str(error.get("what", "")), _MOST_NAME_CHARS)
-    return translate(key, "ja" if language == "ja" else "en", what=what, names=names)
 
 
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:

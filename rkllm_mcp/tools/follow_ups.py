@@ -7,7 +7,7 @@ recognised by form and by lists of the data, as in ``kinds``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -148,19 +148,16 @@ def without_values(text: str) -> str:
 
 
 def _values_in(text: str) -> Sequence[_Value]:
+    """Return the values of a text with its numbers in digits; of those that overlap the one of the more exact kind."""
+    found = [_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
+    found += [_Value("time", start, end) for start, end in times_in(text)]
+    found += [_Value("place", start, end) for _, start, end in places_in(text)]
+    for match in _NUMBER.finditer(text):
+        found.append(_Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span()))
+    found += [_Value("unit", start, end) for start, end in units_in(text)]
+    found += [_Value("place", start, end) for start, end in named_places(text)]
     values: list[_Value] = []
-    for value in _all_values(text):
+    for value in found:
         if not any(value.start < other.end and other.start < value.end for other in values):
             values.append(value)
     return sorted(values, key=lambda value: value.start)
-
-
-def _all_values(text: str) -> Iterator[_Value]:
-    """Yield the values of a text with its numbers in digits, the more exact kinds first."""
-    yield from (_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY))
-    yield from (_Value("time", start, end) for start, end in times_in(text))
-    yield from (_Value("place", start, end) for _, start, end in places_in(text))
-    for match in _NUMBER.finditer(text):
-        yield _Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span())
-    yield from (_Value("unit", start, end) for start, end in units_in(text))
-    yield from (_Value("place", start, end) for start, end in named_places(text))

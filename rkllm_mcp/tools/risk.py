@@ -99,10 +99,9 @@ def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: b
     """
     if risk_of(tool, arguments, trusted=trusted) is not None:
         return False
-    return (trusted and tool.read_only is True) or _reads_by_name(tool.original_name)
-
-
-def _reads_by_name(name: str) -> bool:
+    if trusted and tool.read_only is True:
+        return True
+    name = tool.original_name
     if "&" in name or "+" in name:
         return False
     if _JAPANESE_READS.search(name):

@@ -154,8 +154,15 @@ class _ToolIndex:
         for word in dict.fromkeys(words):
             self._by_root.setdefault(root(word), set()).add(stem(word))
         self._terms = [frozenset(term for field in _fields(tool, glossary) for term in field.terms) for tool in tools]
-        self._only_reads = [_only_reads(tool) for tool in tools]
-        self._names = [self._name_words(tool) for tool in tools]
+        self._only_reads = [
+            risk_of_name(tool.original_name) is None if tool.read_only is None else tool.read_only for tool in tools
+        ]
+        self._names: list[list[_NameWord]] = []
+        for tool in tools:
+            stems = dict.fromkeys(map(stem, words_of(tool.original_name)))
+            terms = [frozenset({word, *(f"@{each}" for each in glossary.meanings_of_words([word]))}) for word in stems]
+            rated = zip(terms, map(self.ranking.rarity, stems), stems, strict=True)
+            self._names.append([_NameWord(own, rarity, word in _READING_VERBS) for own, rarity, word in rated])
 
     def request_terms(self, request: str) -> Wanted:
         """Return the terms of a request, with words of the tools that may stand for them."""
@@ -203,21 +210,6 @@ class _ToolIndex:
         """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
         everything = sum(map(self.ranking.rarity, first | second))
         return sum(map(self.ranking.rarity, first & second)) / everything if everything else 0.0
-
-    def _name_words(self, tool: ToolSpec) -> list[_NameWord]:
-        stems = dict.fromkeys(map(stem, words_of(tool.original_name)))
-        return [
-            _NameWord(
-                frozenset({word, *(f"@{meaning}" for meaning in self.glossary.meanings_of_words([word]))}),
-                self.ranking.rarity(word),
-                word in _READING_VERBS,
-            )
-            for word in stems
-        ]
-
-
-def _only_reads(tool: ToolSpec) -> bool:
-    return risk_of_name(tool.original_name) is None if tool.read_only is None else tool.read_only
 
 
 def _fields(tool: ToolSpec, glossary: Glossary) -> list[RankedField]:
@@ -269,10 +261,17 @@ class ToolSearch:
         index = await self._index_of(tools)
         terms = index.request_terms(request)
         scores = index.scores(request, terms)
-        past = await self._past_scores(frozenset(_flat(terms)), index)
-        for extra in (past, await self._meaning_scores(request, tools)):
-            scores = [score + more for score, more in zip(scores, extra, strict=True)]
-        return _best_first(tools, scores)
+        if self._past is not None:
+            # By tool the similarity of the most similar past request that used it.
+            best: dict[str, float] = {}
+            wanted = frozenset(_flat(terms))
+            for past, tool in await self._past.list_served(_PAST_CALLS):
+                likeness = index.similarity(wanted, frozenset(_flat(wanted_terms(past, index.glossary))))
+                best[tool] = max(best.get(tool, 0.0), likeness)
+            more = (_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools)
+            scores = [score + past_score for score, past_score in zip(scores, more, strict=True)]
+        meanings = await self._meaning_scores(request, tools)
+        return _best_first(tools, [score + meaning for score, meaning in zip(scores, meanings, strict=True)])
 
     async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         """Return the tools whose texts match ``request``, like ``search``; neither past calls nor a model count."""
@@ -346,16 +345,6 @@ class ToolSearch:
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""
         return have_common_words(text, values)
-
-    async def _past_scores(self, terms: frozenset[str], index: _ToolIndex) -> list[float]:
-        """Return, for each tool, the similarity of the most similar past request that used it."""
-        if self._past is None:
-            return [0.0] * len(index.tools)
-        best: dict[str, float] = {}
-        for request, tool in await self._past.list_served(_PAST_CALLS):
-            likeness = index.similarity(terms, frozenset(_flat(wanted_terms(request, index.glossary))))
-            best[tool] = max(best.get(tool, 0.0), likeness)
-        return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in index.tools]
 
     async def _meaning_scores(self, request: str, tools: Sequence[ToolSpec]) -> list[float]:
         """Return the semantic similarity of each tool's text to the request."""

@@ -90,7 +90,13 @@ class Toolbox:
         self._open_resources = open_resources
         self.conversation_grants = (self._policies.approvals or Approvals()).conversations
         self._connections = connect(self._on_change)
-        self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
+        claimed: dict[str, frozenset[str]] = {}
+        for name, connection in self._connections.items():
+            spec = connection.spec
+            headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
+            claimed[name] = claimed_by(name, headers)
+        everything = frozenset[str]().union(*claimed.values())
+        self._foreign_tokens = {name: everything - own_tokens for name, own_tokens in claimed.items()}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
         self._indexed_resources: Mapping[str, Sequence[str]] = {}
@@ -144,11 +150,16 @@ class Toolbox:
 
     async def wait_until_started(self) -> None:
         """Wait until every server is ready or has failed; also start the lazy ones."""
+
+        async def start(source: AnyToolServer) -> None:
+            with suppress(ServerUnavailableError):
+                await source.available()
+
         await self.wait_until_connected()
         async with anyio.create_task_group() as starts:
             for source in self.connections:
                 if source.state == "waiting":
-                    starts.start_soon(_start, source)
+                    starts.start_soon(start, source)
 
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
         """Connect the servers that need a request's tokens and list their tools, inside this block.
@@ -270,15 +281,6 @@ class Toolbox:
         tools = ((tool, shares.get(tool.server, {})) for tool in self.tools())
         return {tool.name: of_server[tool.wire_name] for tool, of_server in tools if tool.wire_name in of_server}
 
-    def _tokens_of_others(self, server: str) -> frozenset[str]:
-        claimed: dict[str, frozenset[str]] = {}
-        for name, connection in self._connections.items():
-            spec = connection.spec
-            headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
-            claimed[name] = claimed_by(name, headers)
-        own_tokens = claimed.pop(server)
-        return frozenset[str]().union(*claimed.values()) - own_tokens
-
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _current(self) -> _Index:
@@ -292,7 +294,16 @@ class Toolbox:
     def _indexed(self, tools: Sequence[ToolSpec], offering: Mapping[str, Sequence[str]]) -> _Index:
         others = [*(self._resource_tools.tools if offering else ())]
         others += [tool for own in self._own if own.spec.name not in self._connections for tool in own.tools]
-        return _index([self._present(tool) for tool in (*tools, *others)])
+        presented = [self._present(tool) for tool in (*tools, *others)]
+        names = shown_names([(tool.server, tool.wire_name) for tool in presented])
+        named = {name: replace(tool, name=name) for name, tool in zip(names, presented, strict=True)}
+        # An alias that several tools share resolves to none of them.
+        aliases: dict[str, str | None] = {}
+        for name, tool in named.items():
+            for alias in {tool.wire_name, long_name(tool.server, tool.wire_name), tool.qualified_name} - {name}:
+                aliases[alias] = None if alias in aliases else name
+        unique = {alias: name for alias, name in aliases.items() if name is not None and alias not in named}
+        return _Index(named, unique)
 
     def _offering(self) -> dict[str, tuple[str, ...]]:
         """Return names of resources by server, of the enabled servers that have any."""
@@ -345,19 +356,3 @@ class Toolbox:
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         output = "".join(f"\n    {line}" for line in lines)
         self._on_status(f"{translate(key, language, server=name, reason=connection.explanation())}{output}")
-
-
-async def _start(source: AnyToolServer) -> None:
-    with suppress(ServerUnavailableError):
-        await source.available()
-
-
-def _index(tools_of_servers: Sequence[ToolSpec]) -> _Index:
-    names = shown_names([(tool.server, tool.wire_name) for tool in tools_of_servers])
-    tools = {name: replace(tool, name=name) for name, tool in zip(names, tools_of_servers, strict=True)}
-    # An alias that several tools share resolves to none of them.
-    aliases: dict[str, str | None] = {}
-    for name, tool in tools.items():
-        for alias in {tool.wire_name, long_name(tool.server, tool.wire_name), tool.qualified_name} - {name}:
-            aliases[alias] = None if alias in aliases else name
-    return _Index(tools, {alias: name for alias, name in aliases.items() if name is not None and alias not in tools})
