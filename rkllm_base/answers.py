@@ -71,34 +71,21 @@ async def fetch(client: httpx2.AsyncClient, method: str, url: str, limits: Answe
     sent = client.build_request(method, url, **request)
     # What unpacks to much would be unpacked before its size is known.
     sent.headers["Accept-Encoding"] = "identity"
+    content = bytearray()
     try:
         with anyio.fail_after(limits.total_s):
             response = await client.send(sent, stream=True)
-            return await read_answer(response, limits)
+            try:
+                _check_announced(response, limits)
+                async for piece in response.aiter_raw():
+                    content += piece
+                    if len(content) > limits.size_bytes:
+                        raise _too_long(limits)
+            finally:
+                with anyio.move_on_after(_CLOSE_S, shield=True), suppress(Exception):
+                    await response.aclose()
     except TimeoutError:
         raise _too_slow(limits) from None
-
-
-async def read_answer(response: httpx2.Response, limits: AnswerLimits) -> Answer:
-    """Return the answer of an open response, and close it; the caller limits the time of the request before.
-
-    Raises:
-        AnswerRefusedError: the answer is beyond its limits.
-        httpx2.HTTPError: it broke off.
-    """
-    content = bytearray()
-    try:
-        _check_announced(response, limits)
-        with anyio.fail_after(limits.total_s):
-            async for piece in response.aiter_raw():
-                content += piece
-                if len(content) > limits.size_bytes:
-                    raise _too_long(limits)
-    except TimeoutError:
-        raise _too_slow(limits) from None
-    finally:
-        with anyio.move_on_after(_CLOSE_S, shield=True), suppress(Exception):
-            await response.aclose()
     return Answer(response.status_code, response.headers, bytes(content))
 
 

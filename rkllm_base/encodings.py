@@ -181,8 +181,17 @@ def _decode_by_line(content: bytes) -> Decoded | None:
     good = [line for line in wide if _is_valid(line, "utf-8")]
     if not good or (max(map(max, good)) < 0xE0 and len(set(good)) < _MIN_UTF_8_LINES):
         return None
-    mixed = [line for line in wide if not _is_valid(line, "utf-8") and not _is_damaged_utf_8(line)]
-    second = _likely_second(mixed)
+    mixed: list[bytes] = []
+    for line in wide:
+        if not _is_valid(line, "utf-8"):
+            stray = len(_NON_ASCII.findall(_UTF_8_SEQUENCE.sub(b"", line)))
+            is_damaged_utf_8 = stray < 2 and stray <= len(_NON_ASCII.findall(line)) * _MAX_STRAY_SHARE
+            mixed += [] if is_damaged_utf_8 else [line]
+    second = ""
+    if mixed:
+        fitting = [codec for codec in _LINE_ENCODINGS if all(_is_valid(line, codec) for line in mixed)]
+        other = b"".join(mixed)[:_SAMPLE_BYTES]
+        second = min(fitting or _LINE_ENCODINGS, key=lambda encoding: _cost(other, encoding))
     sample = b"".join(good)[:_SAMPLE_BYTES]
     # Short lines of EUC-JP may be UTF-8 by chance: then the whole file makes better text in the other encoding.
     if second and _is_valid(sample, second) and _cost(sample, second) < _cost(sample, "utf-8"):
@@ -193,20 +202,6 @@ def _decode_by_line(content: bytes) -> Decoded | None:
     return Decoded(
         _with_plain_line_ends(text), "utf-8", text.count("\ufffd"), second if other_lines else "", other_lines
     )
-
-
-def _is_damaged_utf_8(line: bytes) -> bool:
-    stray = len(_NON_ASCII.findall(_UTF_8_SEQUENCE.sub(b"", line)))
-    return stray < 2 and stray <= len(_NON_ASCII.findall(line)) * _MAX_STRAY_SHARE
-
-
-def _likely_second(lines: list[bytes]) -> str:
-    """Return the encoding of the lines that are not UTF-8; empty without such lines."""
-    if not lines:
-        return ""
-    fitting = [codec for codec in _LINE_ENCODINGS if all(_is_valid(line, codec) for line in lines)]
-    sample = b"".join(lines)[:_SAMPLE_BYTES]
-    return min(fitting or _LINE_ENCODINGS, key=lambda encoding: _cost(sample, encoding))
 
 
 def _is_short_japanese(content: bytes) -> bool:
@@ -254,7 +249,11 @@ def _from_marks(content: bytes) -> str:
         texts = {encoding: sample.decode(encoding, errors="replace") for encoding in wide}
         encoding = min(texts, key=lambda encoding: mean_cost(texts[encoding]))
         text = texts[encoding]
-        is_text = mean_cost(text) < _MAX_TEXT_COST and _count_damage(text) <= max(1, len(text) * _MAX_WIDE_DAMAGE)
+        # Characters that no text has: control, unassigned, private and replacement ones.
+        counts = Counter(text)
+        damaged = [each for each in counts if each == "\ufffd" or unicodedata.category(each) in _NO_TEXT]
+        damage = sum(counts[each] for each in damaged if each not in "\t\n\r\f")
+        is_text = mean_cost(text) < _MAX_TEXT_COST and damage <= max(1, len(text) * _MAX_WIDE_DAMAGE)
         return encoding if is_text else ""
     if len(content) % 2 == 0 and _NOT_PRINTED.search(sample):
         for encoding in ("utf-16-le", "utf-16-be"):
@@ -262,14 +261,6 @@ def _from_marks(content: bytes) -> str:
             if len(_HIRAGANA.findall(text)) >= len(text) * _MIN_HIRAGANA and not _NOT_JAPANESE.search(text):
                 return encoding
     return ""
-
-
-def _count_damage(text: str) -> int:
-    """Return the number of characters that no text has: control, unassigned, private and replacement ones."""
-    counts = Counter(text)
-    return sum(
-        n for letter, n in counts.items() if letter == "\ufffd" or unicodedata.category(letter) in _NO_TEXT
-    ) - sum(counts[letter] for letter in "\t\n\r\f")
 
 
 def _most_likely(content: bytes, declared: str) -> str:
@@ -293,7 +284,16 @@ def _most_likely(content: bytes, declared: str) -> str:
         return best
     if declared:
         return declared if _is_valid(content, declared) else best
-    return _foreign(sample) or best
+    # chardet knows most languages, and may be missing.
+    try:
+        import chardet
+    except ImportError:
+        return best
+    foreign = _python_name(chardet.detect(sample).get("encoding") or "")
+    if not foreign or _NEVER_DETECTED.fullmatch(foreign):
+        return best
+    # A character may be cut at the end of the sample.
+    return foreign if _read(sample, foreign)[0].count("\ufffd") <= 1 else best
 
 
 def _is_japanese(sample: bytes, encoding: str) -> bool:
@@ -302,19 +302,6 @@ def _is_japanese(sample: bytes, encoding: str) -> bool:
     is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
     is_usual = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
     return is_usual and text.count("\ufffd") <= len(text) * _MAX_DAMAGED
-
-
-def _foreign(sample: bytes) -> str:
-    """Return the encoding that chardet, which knows most languages, finds; empty if it finds none or is missing."""
-    try:
-        import chardet
-    except ImportError:
-        return ""
-    encoding = _python_name(chardet.detect(sample).get("encoding") or "")
-    if _NEVER_DETECTED.fullmatch(encoding):
-        return ""
-    # A character may be cut at the end of the sample.
-    return encoding if encoding and _read(sample, encoding)[0].count("\ufffd") <= 1 else ""
 
 
 def _is_valid(content: bytes, encoding: str) -> bool:

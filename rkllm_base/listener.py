@@ -210,7 +210,12 @@ class PatientConnection(HttpToolsProtocol):
             raise ValueError("not HTTP/1")
         if hosts > 1 or (not hosts and not is_http_1_0):
             raise ValueError("not one host")
-        self._take_host_of_target()
+        if not self.url.startswith((b"/", b"*")):
+            # The host of the target replaces Host (RFC 9112, 3.2.2); a user name is refused.
+            target = urlsplit(self.url)
+            if not target.netloc or b"@" in target.netloc:
+                raise ValueError("not a target")
+            self.headers[:] = [(b"host", target.netloc), *(header for header in self.headers if header[0] != b"host")]
         self.waiting.discard(self)
         self._renew_date()
         super().on_headers_complete()
@@ -266,15 +271,6 @@ class PatientConnection(HttpToolsProtocol):
         # After the end of a body come further requests.
         self._excess_bytes = max(0, self._excess_bytes) if self._is_in_body else 0
         return b""
-
-    def _take_host_of_target(self) -> None:
-        """Replace Host by the host of a target that has one (RFC 9112, 3.2.2); a ValueError with a user name."""
-        if self.url.startswith((b"/", b"*")):
-            return
-        target = urlsplit(self.url)
-        if not target.netloc or b"@" in target.netloc:
-            raise ValueError("not a target")
-        self.headers[:] = [(b"host", target.netloc), *(header for header in self.headers if header[0] != b"host")]
 
     def _renew_date(self) -> None:
         """Set the Date header of the next response; uvicorn's timer would wake an idle service."""

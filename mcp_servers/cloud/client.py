@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
 
 import httpx2
@@ -55,7 +55,16 @@ class CloudClient:
         if no answer was received.
         """
         settings = self._settings
-        question = self._validate(vendor, text, system, model, max_tokens or settings.default_tokens)
+        chars, limit = len(text) + len(system), settings.max_question_chars
+        question = ChatRequest(text, model or vendor.models[0], max_tokens or settings.default_tokens, system)
+        if not text.strip():
+            raise CloudError("EmptyQuestion")
+        if chars > limit:
+            raise CloudError("LongQuestion", chars=chars, limit=limit)
+        if question.model not in vendor.models:
+            raise CloudError("ModelNotAllowed", models=", ".join(vendor.models))
+        if not 1 <= question.max_tokens <= settings.max_tokens_limit:
+            raise CloudError("TokensOutOfRange", limit=settings.max_tokens_limit)
         answer = await self._complete(vendor, question)
         if answer.refusal:
             raise CloudError("ContentFiltered", vendor=vendor.api.name, reason=_one_line(answer.refusal, vendor))
@@ -70,20 +79,6 @@ class CloudClient:
         else:
             more = ""
         return "\n".join(filter(None, (shortened, more)))
-
-    def _validate(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> ChatRequest:
-        settings = self._settings
-        chars, limit = len(text) + len(system), settings.max_question_chars
-        model = model or vendor.models[0]
-        if not text.strip():
-            raise CloudError("EmptyQuestion")
-        if chars > limit:
-            raise CloudError("LongQuestion", chars=chars, limit=limit)
-        if model not in vendor.models:
-            raise CloudError("ModelNotAllowed", models=", ".join(vendor.models))
-        if not 1 <= max_tokens <= settings.max_tokens_limit:
-            raise CloudError("TokensOutOfRange", limit=settings.max_tokens_limit)
-        return ChatRequest(text, model, max_tokens, system)
 
     async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
         request = vendor.api.request(question, vendor.key, vendor.is_default_url)
@@ -126,7 +121,15 @@ async def open_client(settings: Settings) -> AsyncGenerator[CloudClient, None]:
 def _status_error(
     vendor: Vendor, question: ChatRequest, status: int, headers: Mapping[str, str], body: bytes
 ) -> CloudError:
-    detail = _error_detail(vendor, body)
+    # The vendor's own message; Gemini's streaming format is a list.
+    document: object = None
+    with suppress(ValueError, RecursionError):
+        document = json.loads(body)
+    if isinstance(document, list):
+        document = next(iter(cast("list[object]", document)), None)
+    for key in ("error", "message"):
+        document = cast("dict[str, object]", document).get(key) if isinstance(document, dict) else document
+    detail = _one_line(document, vendor) if isinstance(document, str) else ""
     values: dict[str, object] = {}
     # Gemini reports a wrong key with status 400.
     if status in _KEY_STATUSES or (status == _BAD_REQUEST and "API key not valid" in detail):
@@ -144,20 +147,6 @@ def _status_error(
         kind = "VendorFailed" if status >= _SERVER_ERROR else "QuestionRejected"
     api = vendor.api
     return CloudError(kind, vendor=api.name, variable=api.variable, status=status, detail=detail, **values)
-
-
-def _error_detail(vendor: Vendor, body: bytes) -> str:
-    """Return the vendor's own error message on one line; empty if the body contains none."""
-    try:
-        document: object = json.loads(body)
-    except (ValueError, RecursionError):
-        return ""
-    if isinstance(document, list):
-        # Gemini's streaming error format: a list.
-        document = next(iter(cast("list[object]", document)), None)
-    for key in ("error", "message"):
-        document = cast("dict[str, object]", document).get(key) if isinstance(document, dict) else document
-    return _one_line(document, vendor) if isinstance(document, str) else ""
 
 
 def _one_line(text: str, vendor: Vendor) -> str:

@@ -6,8 +6,6 @@ device. The annotations declare the tools read-only and open-world.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -29,19 +27,13 @@ _QUESTION = "The whole question; the other model knows nothing of this conversat
 
 def create_server(settings: Settings) -> MCPServer[CloudClient]:
     """Create the server, to run on a transport or with an in-process client."""
-
-    @asynccontextmanager
-    async def lifespan(_: MCPServer[CloudClient]) -> AsyncGenerator[CloudClient, None]:
-        async with open_client(settings) as client:
-            yield client
-
     return MCPServer(
         "rkllm-mcp-cloud",
         title="クラウドの大規模モデル",
         instructions=None if settings.vendors else NO_KEY,
         version=version(),
         tools=[_tool(vendor, settings) for vendor in settings.vendors],
-        lifespan=lifespan,
+        lifespan=lambda _: open_client(settings),
         log_level="WARNING",
     )
 
@@ -74,16 +66,9 @@ def _tool(vendor: Vendor, settings: Settings) -> Tool:
         annotations=ToolAnnotations(title=f"{name}に質問", read_only_hint=True, open_world_hint=True),
         meta={TEXTS: texts},
     )
-    return tool.model_copy(update={"parameters": _compact_schema(tool.parameters, vendor, settings)})
-
-
-def _compact_schema(schema: dict[str, Any], vendor: Vendor, settings: Settings) -> dict[str, Any]:
-    """Return the argument schema with the allowed models and limits.
-
-    The limits are in the schema only: the client reports a violation in one sentence, pydantic in four lines.
-    """
-    compact = without_titles(schema)
-    compact["properties"]["model"] |= {"enum": list(vendor.models), "default": vendor.models[0]}
+    # The limits are in the schema only: the client reports a violation in one sentence, pydantic in four lines.
+    schema = without_titles(tool.parameters)
+    schema["properties"]["model"] |= {"enum": list(vendor.models), "default": vendor.models[0]}
     limits = {"minimum": 1, "maximum": settings.max_tokens_limit, "default": settings.default_tokens}
-    compact["properties"]["max_tokens"] |= limits
-    return compact
+    schema["properties"]["max_tokens"] |= limits
+    return tool.model_copy(update={"parameters": schema})

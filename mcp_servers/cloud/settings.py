@@ -61,30 +61,29 @@ class Settings:
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment; raise ValueError, which names the variable and no key."""
-    vendors = (_vendor(api, environ) for api in VENDOR_APIS)
+    vendors: list[Vendor] = []
+    for api in VENDOR_APIS:
+        key = environ.get(f"{api.variable}_API_KEY", "").strip()
+        if not key:
+            continue
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ValueError(f"{api.variable}_API_KEY is not an API key: it contains characters that keys do not have.")
+        base_url = http_address(environ, f"{api.variable}_BASE_URL", api.default_url)
+        name = f"{api.variable}_MODEL"
+        models = tuple(filter(None, (model.strip() for model in environ.get(name, "").split(","))))
+        wrong = next((model for model in models if not _MODEL.fullmatch(model)), None)
+        if wrong is not None:
+            example = api.default_model
+            raise ValueError(f"{name} contains {wrong!r}: give model names like {example}, separated by commas.")
+        vendors.append(Vendor(api, key, base_url, models or (api.default_model,)))
     default = Settings()
     max_tokens_limit = int(_number(environ, "CLOUD_MAX_TOKENS", default.max_tokens_limit, minimum=1))
     return Settings(
-        vendors=tuple(vendor for vendor in vendors if vendor is not None),
+        vendors=tuple(vendors),
         timeout_s=_number(environ, "CLOUD_TIMEOUT_S", default.timeout_s, minimum=0.1),
         max_tokens_limit=max_tokens_limit,
         default_tokens=min(default.default_tokens, max_tokens_limit),
     )
-
-
-def _vendor(api: VendorApi, environ: Mapping[str, str]) -> Vendor | None:
-    key = environ.get(f"{api.variable}_API_KEY", "").strip()
-    if not key:
-        return None
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ValueError(f"{api.variable}_API_KEY is not an API key: it contains characters that keys do not have.")
-    base_url = http_address(environ, f"{api.variable}_BASE_URL", api.default_url)
-    name = f"{api.variable}_MODEL"
-    models = tuple(filter(None, (model.strip() for model in environ.get(name, "").split(","))))
-    wrong = next((model for model in models if not _MODEL.fullmatch(model)), None)
-    if wrong is not None:
-        raise ValueError(f"{name} contains {wrong!r}: give model names like {api.default_model}, separated by commas.")
-    return Vendor(api, key, base_url, models or (api.default_model,))
 
 
 def _number(environ: Mapping[str, str], name: str, default: float, *, minimum: float) -> float:

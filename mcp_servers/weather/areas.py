@@ -166,22 +166,21 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
             groups[code[:2] + ward[1]].append((code, entry))
         elif not code.endswith("00"):
             groups[code[:5]].append((code, entry))
-    wholes = (_undivided_city(members, table, areas) for members in groups.values())
-    return [place for place in wholes if place]
-
-
-def _undivided_city(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
-    code, first = min(members, key=lambda member: member[0])
-    area = areas.get(_class10_above(table, first.parent))
-    shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))
-    if area is None or shared is None or any(entry.name == shared[0] for _, entry in members):
-        return None
-    name = shared[0]
-    endings = "|".join(MUNICIPAL_KANA[name[-1]])
-    kana = re.match(f".+(?:{endings})", _common_beginning([entry.kana for _, entry in members]))
-    english = re.search(r"([\w-]+) (?:City|Town|Village)", first.en_name)
-    names = (name, name[:-1], kana[0] if kana else "", english[0] if english else name)
-    return Place(*names, "city" if name.endswith("市") else "town", PREFECTURES[code[:2]], area, code)
+    places: list[Place] = []
+    for members in groups.values():
+        code, first = min(members, key=lambda member: member[0])
+        area = areas.get(_class10_above(table, first.parent))
+        shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))
+        if area is None or shared is None or any(entry.name == shared[0] for _, entry in members):
+            continue
+        name = shared[0]
+        endings = "|".join(MUNICIPAL_KANA[name[-1]])
+        kana = re.match(f".+(?:{endings})", _common_beginning([entry.kana for _, entry in members]))
+        english = re.search(r"([\w-]+) (?:City|Town|Village)", first.en_name)
+        names = (name, name[:-1], kana[0] if kana else "", english[0] if english else name)
+        kind: PlaceKind = "city" if name.endswith("市") else "town"
+        places.append(Place(*names, kind, PREFECTURES[code[:2]], area, code))
+    return places
 
 
 def _common_beginning(names: list[str]) -> str:

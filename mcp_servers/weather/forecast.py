@@ -147,8 +147,12 @@ def _read_series(series: _Series, codes: AreaCodes, report: _Report, days: _Days
     """Read one series of the next days; return True if it contains the weather of the area."""
     times = series.local_times()
     station = series.row(codes.stations)
-    if station:
-        _read_temperatures(times, station.temps, report.time.astimezone(JST).date(), days)
+    report_date = report.time.astimezone(JST).date()
+    for time, celsius in _numbers(times, station.temps) if station else ():
+        if time.hour != 0:
+            days[time.date()].high_c = celsius
+        elif time.date() > report_date:
+            days[time.date()].low_c = celsius
     row = series.row((codes.area,))
     if row is None:
         return False
@@ -165,15 +169,6 @@ def _read_series(series: _Series, codes: AreaCodes, report: _Report, days: _Days
     return bool(row.weather_codes)
 
 
-def _read_temperatures(times: list[datetime], temps: list[str], report_date: date, days: _Days) -> None:
-    for time, celsius in _numbers(times, temps):
-        if time.hour == 0:
-            if time.date() > report_date:
-                days[time.date()].low_c = celsius
-        else:
-            days[time.date()].high_c = celsius
-
-
 def _read_week(report: _Report, codes: AreaCodes, days: _Days) -> None:
     """Add the week's forecast where the next days have no value."""
     area_code = ""
@@ -181,32 +176,25 @@ def _read_week(report: _Report, codes: AreaCodes, days: _Days) -> None:
         # An office with a single week forecast for all its areas needs no code table.
         row = series.row(codes.week_areas) or (series.areas[0] if len(series.areas) == 1 else None)
         if row and row.weather_codes:
-            area_code = row.area.code
-            _read_week_weather(series.local_times(), row, days)
+            area_code, times = row.area.code, series.local_times()
+            for time, code in zip(times, row.weather_codes, strict=False):
+                day = days[time.date()]
+                day.code = day.code or code
+            for time, letter in zip(times, row.reliabilities, strict=False):
+                days[time.date()].reliability = letter
+            for time, percent in _numbers(times, row.pops):
+                days[time.date()].rain_day_percent = percent
     stations = [code for code in (codes.week_stations.get(area_code), *codes.stations) if code]
     for series in report.series:
         row = series.row(stations)
         if row:
-            _read_week_temperatures(series.local_times(), row, days)
-
-
-def _read_week_weather(times: list[datetime], row: _Row, days: _Days) -> None:
-    for time, code in zip(times, row.weather_codes, strict=False):
-        day = days[time.date()]
-        day.code = day.code or code
-    for time, letter in zip(times, row.reliabilities, strict=False):
-        days[time.date()].reliability = letter
-    for time, percent in _numbers(times, row.pops):
-        days[time.date()].rain_day_percent = percent
-
-
-def _read_week_temperatures(times: list[datetime], row: _Row, days: _Days) -> None:
-    for time, celsius in _numbers(times, row.temps_min):
-        day = days[time.date()]
-        day.low_c = celsius if day.low_c is None else day.low_c
-    for time, celsius in _numbers(times, row.temps_max):
-        day = days[time.date()]
-        day.high_c = celsius if day.high_c is None else day.high_c
+            times = series.local_times()
+            for time, celsius in _numbers(times, row.temps_min):
+                day = days[time.date()]
+                day.low_c = celsius if day.low_c is None else day.low_c
+            for time, celsius in _numbers(times, row.temps_max):
+                day = days[time.date()]
+                day.high_c = celsius if day.high_c is None else day.high_c
 
 
 def _numbers(times: list[datetime], texts: list[str]) -> Iterator[tuple[datetime, int]]:

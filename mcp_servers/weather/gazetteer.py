@@ -206,13 +206,21 @@ class Gazetteer:
 
     def _interpretations(self, query: str) -> Iterator[tuple[str, Prefecture | None]]:
         """Yield pairs of a name and the prefecture named with it, or None, the most likely first."""
-        tidy = _without_time(_AROUND.sub("", unicodedata.normalize("NFKC", query).strip()).strip())
-        parts = [part.strip() for part in _SEPARATORS.split(tidy)]
+        text = _AROUND.sub("", unicodedata.normalize("NFKC", query).strip()).strip()
+        # The words for a time are around the name.
+        for _ in range(_MAX_TIME_WORDS):
+            shorter = text
+            for pattern in (_CONDITION, _LEADING_TIME, _TRAILING_TIME, _ENGLISH_TIME_AROUND):
+                shorter = pattern.sub("", shorter).strip() or shorter
+            if shorter == text:
+                break
+            text = shorter
+        parts = [part.strip() for part in _SEPARATORS.split(text)]
         parts = [part for part in parts if part and not _COUNTRY.fullmatch(part)]
         if len(parts) > 1:
             # Some names contain brackets themselves: 佐世保市（宇久地域）.
-            yield tidy, None
-            yield from self._with_prefecture_before(tidy)
+            yield text, None
+            yield from self._with_prefecture_before(text)
             yield from self._split_prefecture(parts)
         for part in parts:
             yield part, None
@@ -268,18 +276,6 @@ class Gazetteer:
         return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
 
 
-def _without_time(text: str) -> str:
-    """Return a query without the words for a time around the name."""
-    for _ in range(_MAX_TIME_WORDS):
-        shorter = text
-        for pattern in (_CONDITION, _LEADING_TIME, _TRAILING_TIME, _ENGLISH_TIME_AROUND):
-            shorter = pattern.sub("", shorter).strip() or shorter
-        if shorter == text:
-            break
-        text = shorter
-    return text
-
-
 def _keys(place: Place) -> tuple[set[str], set[str]]:
     """Return the script keys and the pronunciation keys of a place, with and without suffix."""
     endings = MUNICIPAL_KANA.get(place.name[-1], ())
@@ -322,40 +318,30 @@ def is_kana(folded: str) -> bool:
     return _KANA.fullmatch(folded) is not None
 
 
-def is_latin(text: str) -> bool:
-    """Return True if a name is in Latin letters (diacritics, spaces and punctuation are ignored)."""
-    letters = [char for char in unicodedata.normalize("NFKD", text) if char.isalpha()]
-    return bool(letters) and all(char.isascii() for char in letters)
-
-
 def romaji_key(text: str) -> str:
     """Return the pronunciation key of a name in kana or Latin letters; empty for others, such as kanji."""
     folded = fold(text)
     if is_kana(folded):
-        return _normalize_romaji(_kana_to_hepburn(folded))
-    if is_latin(text):
-        return _normalize_romaji(unicodedata.normalize("NFKD", text).casefold())
-    return ""
-
-
-def _kana_to_hepburn(kana: str) -> str:
-    """Transcribe hiragana: a small tsu doubles the next consonant, a long mark repeats the vowel before it."""
-    spelled: list[str] = []
-    doubled = False
-    at = 0
-    while at < len(kana):
-        piece = kana[at : at + 2] if kana[at : at + 2] in _ROMAN else kana[at]
-        at += len(piece)
-        if piece == "っ":
-            doubled = True
-            continue
-        sound = spelled[-1][-1] if piece == "ー" and spelled else _ROMAN.get(piece, "")
-        spelled.append(sound[:1] + sound if doubled else sound)
+        # A small tsu doubles the next consonant, a long mark repeats the vowel before it.
+        spelled: list[str] = []
         doubled = False
-    return "".join(spelled)
-
-
-def _normalize_romaji(latin: str) -> str:
+        at = 0
+        while at < len(folded):
+            piece = folded[at : at + 2] if folded[at : at + 2] in _ROMAN else folded[at]
+            at += len(piece)
+            if piece == "っ":
+                doubled = True
+                continue
+            sound = spelled[-1][-1] if piece == "ー" and spelled else _ROMAN.get(piece, "")
+            spelled.append(sound[:1] + sound if doubled else sound)
+            doubled = False
+        latin = "".join(spelled)
+    else:
+        plain = unicodedata.normalize("NFKD", text)
+        letters = [char for char in plain if char.isalpha()]
+        if not letters or not all(char.isascii() for char in letters):
+            return ""
+        latin = plain.casefold()
     for pattern, replacement in _ROMAJI_RULES:
         latin = pattern.sub(replacement, latin)
     return latin

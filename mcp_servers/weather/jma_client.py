@@ -146,38 +146,31 @@ class JmaClient:
 
     async def _get(self, path: str, cached: _CachedDocument | None) -> Answer:
         """Return the response for one document, 200 or 304, within the total time."""
-        with anyio.move_on_after(self._settings.total_timeout_s):
-            for last in (*(False,) * (self._settings.tries - 1), True):
-                response = await self._try(path, cached, last=last)
-                if response:
-                    return response
-                await anyio.sleep(self._settings.pause_s)
-        raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
-
-    async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> Answer | None:
-        """Send one request; return None if a retry may succeed."""
         headers: dict[str, str] = {}
         if cached:
             conditions = {"If-None-Match": cached.stored.etag, "If-Modified-Since": cached.stored.last_modified}
             headers = {name: value for name, value in conditions.items() if value}
-        try:
-            response = await fetch(self._connect(), "GET", path, _LIMITS, headers=headers)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
-            # Without route, name or listener a retry after half a second would fail too, while the user waits.
-            raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
-        except AnswerRefusedError as error:
-            raise AgencyUnreadableError(path.rpartition("/")[2], str(error)) from error
-        except httpx2.HTTPError as error:
-            if last:
-                raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
-            return None
-        if response.status in {_OK, _NOT_MODIFIED}:
-            return response
-        if response.status < _SERVER_ERROR:
-            raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status}")
-        if last:
-            raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
-        return None
+        with anyio.move_on_after(self._settings.total_timeout_s):
+            for is_last in (*(False,) * (self._settings.tries - 1), True):
+                try:
+                    response = await fetch(self._connect(), "GET", path, _LIMITS, headers=headers)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
+                    # Without route, name or listener a retry after half a second would fail too, while the user waits.
+                    raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+                except AnswerRefusedError as error:
+                    raise AgencyUnreadableError(path.rpartition("/")[2], str(error)) from error
+                except httpx2.HTTPError as error:
+                    if is_last:
+                        raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+                else:
+                    if response.status in {_OK, _NOT_MODIFIED}:
+                        return response
+                    if response.status < _SERVER_ERROR:
+                        raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status}")
+                    if is_last:
+                        raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
+                await anyio.sleep(self._settings.pause_s)
+        raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
 
     def _connect(self) -> httpx2.AsyncClient:
         # Created at the first request: loading the trust store takes time and can fail on a minimal system.

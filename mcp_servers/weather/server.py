@@ -7,8 +7,7 @@ model reads every token of them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -38,27 +37,21 @@ Name = Annotated[str, Field(description="Place name")]
 
 async def get_weather(location: Location, ctx: Weather) -> Annotated[CallToolResult, WeatherAnswer]:
     """Today's weather at a place in Japan: sky, temperature, chance of rain."""
-    return await _result(_service(ctx).weather(location))
+    return await _result(ctx.request_context.lifespan_context.weather(location))
 
 
 async def get_forecast(location: Location, ctx: Weather, days: Days = 3) -> Annotated[CallToolResult, WeatherAnswer]:
     """Weather forecast for the next days at a place in Japan."""
-    return await _result(_service(ctx).forecast(location, days))
+    return await _result(ctx.request_context.lifespan_context.forecast(location, days))
 
 
 async def find_area(name: Name, ctx: Weather) -> Annotated[CallToolResult, PlacesAnswer]:
     """List the places in Japan that a name can mean."""
-    return await _result(_service(ctx).places(name))
+    return await _result(ctx.request_context.lifespan_context.places(name))
 
 
 def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]:
     """Create the server, to run on a transport or with an in-process client."""
-
-    @asynccontextmanager
-    async def lifespan(_: MCPServer[WeatherService]) -> AsyncGenerator[WeatherService, None]:
-        async with open_weather(settings, clock) as service:
-            yield service
-
     return MCPServer(
         "rkllm-mcp-weather",
         title="気象庁の天気予報",
@@ -68,7 +61,7 @@ def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]
             _tool(get_forecast, "天気予報 / Forecast"),
             _tool(find_area, "地名検索 / Find a place"),
         ],
-        lifespan=lifespan,
+        lifespan=lambda _: open_weather(settings, clock),
         log_level="WARNING",
     )
 
@@ -79,10 +72,6 @@ def _tool(function: Callable[..., Any], title: str) -> Tool:
     meta |= {HELPER: True} if function is find_area else {QUESTION_ARGUMENT: "location"}
     tool = Tool.from_function(function, annotations=annotations, meta=meta)
     return tool.model_copy(update={"parameters": without_titles(tool.parameters)})
-
-
-def _service(ctx: Weather) -> WeatherService:
-    return ctx.request_context.lifespan_context
 
 
 async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:

@@ -170,7 +170,16 @@ class WeatherService:
         return PlacesAnswer(
             summary=f"「{name}」に当たる場所は{len(match.places)}件: {names}。",
             summary_en=f"{len(match.places)} found for {name}: {english}.",
-            places=[_found_place(place) for place in listed_places],
+            places=[
+                FoundPlace(
+                    name=place.full_name,
+                    kana=place.kana or None,
+                    english=place.full_english,
+                    forecast_area=place.area.name,
+                    code=place.code,
+                )
+                for place in listed_places
+            ],
         )
 
     async def _answer(self, location: str, days: int | None) -> WeatherAnswer:
@@ -217,7 +226,18 @@ class WeatherService:
         sample_of = forecast.report_time if self._is_sample else None
         chosen = [day for day in coming if day.date in days_wanted] or coming[: days or default_days]
         summary = ForecastSummary(place, chosen, today, now, stale_since, sample_of)
-        answer = _weather_answer(summary, forecast, detailed=days is None and len(chosen) <= default_days)
+        is_detailed = days is None and len(chosen) <= default_days
+        answer = WeatherAnswer(
+            summary=in_japanese(summary),
+            summary_en=in_english(summary),
+            area=place_label(place),
+            temperatures_at=forecast.station or None,
+            days=[_day(day, now, detailed=is_detailed) for day in chosen],
+            stale=True if stale else None,
+            sample=True if self._is_sample else None,
+            report_time=forecast.report_time.isoformat(),
+            publishing_office=forecast.office,
+        )
         return answer.in_words_of(location) if in_words or days_wanted else answer
 
     async def _gazetteer(self) -> Gazetteer:
@@ -287,20 +307,6 @@ async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[Weath
         yield WeatherService(jma, clock, sample)
 
 
-def _weather_answer(summary: ForecastSummary, forecast: AreaForecast, *, detailed: bool) -> WeatherAnswer:
-    return WeatherAnswer(
-        summary=in_japanese(summary),
-        summary_en=in_english(summary),
-        area=place_label(summary.place),
-        temperatures_at=forecast.station or None,
-        days=[_day(day, summary.now, detailed=detailed) for day in summary.days],
-        stale=True if summary.stale_since else None,
-        sample=True if summary.sample_of else None,
-        report_time=forecast.report_time.isoformat(),
-        publishing_office=forecast.office,
-    )
-
-
 def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
     answer = DayAnswer(
         date=day.date.isoformat(),
@@ -315,13 +321,3 @@ def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
     slots = {f"{start.hour:02d}-{start.hour + 6:02d}": percent for start, percent in rain_slots_left(day, now)}
     changing = slots if len(set(slots.values())) > 1 else None
     return answer.model_copy(update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None})
-
-
-def _found_place(place: Place) -> FoundPlace:
-    return FoundPlace(
-        name=place.full_name,
-        kana=place.kana or None,
-        english=place.full_english,
-        forecast_area=place.area.name,
-        code=place.code,
-    )
