@@ -65,33 +65,29 @@ async def _run_http(settings: Settings) -> int:
         await tasks.start(watch, tasks.cancel_scope)
         # Raised outside of the task group, which would wrap it in an exception group.
         try:
-            await _serve(settings)
+            from mcp_servers.knowledge.service import open_service
+
+            async with open_service(settings) as service:
+                if settings.http is None:
+                    from mcp_servers.knowledge.server import create_server, serve_stdio, stdio_access
+
+                    access = stdio_access(settings)
+                    await serve_stdio(create_server(service, lambda _: access))
+                else:
+                    from mcp_servers.knowledge.http import create_app, serve_http
+
+                    http = settings.http
+
+                    def report(port: int) -> None:
+                        print(f"Serving MCP at http://{http.host}:{port}/mcp", file=sys.stderr, flush=True)
+
+                    await serve_http(create_app(service, http), http, report)
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise _unwrap(failure)
     return code
-
-
-async def _serve(settings: Settings) -> None:
-    from mcp_servers.knowledge.service import open_service
-
-    async with open_service(settings) as service:
-        if settings.http is None:
-            from mcp_servers.knowledge.server import create_server, serve_stdio, stdio_access
-
-            access = stdio_access(settings)
-            await serve_stdio(create_server(service, lambda _: access))
-            return
-        from mcp_servers.knowledge.http import create_app, serve_http
-
-        http = settings.http
-
-        def report(port: int) -> None:
-            print(f"Serving MCP at http://{http.host}:{port}/mcp", file=sys.stderr, flush=True)
-
-        await serve_http(create_app(service, http), http, report)
 
 
 def _unwrap(error: Exception) -> Exception:

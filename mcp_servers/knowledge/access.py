@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,12 +46,32 @@ class TokenVerifier:
         scheme, _, token = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise InvalidTokenError("there is no bearer token")
-        return _access_from(self._claims(token.strip()))
+        claims = self._claims(token.strip())
+        tenant, department = claims.get("tenant"), claims.get("department", "")
+        clearance: object = claims.get("clearance", 0)
+        if not isinstance(tenant, str) or not tenant.strip():
+            raise InvalidTokenError("it names no tenant")
+        if not isinstance(department, str):
+            raise InvalidTokenError("its department is not a string")
+        if isinstance(clearance, bool) or not isinstance(clearance, int) or clearance < 0:
+            raise InvalidTokenError("its clearance is not an integer of at least 0")
+        role: object = claims.get("role", "")
+        if role not in ("", "read", "write"):
+            raise InvalidTokenError("its role is neither read nor write")
+        return Access(tenant, department, clearance, role)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         try:
             header = jwt.get_unverified_header(token)
-            algorithm, key = self._key(header)
+            algorithm = header.get("alg")
+            if "crit" in header:
+                raise InvalidTokenError("it requires an unknown extension")
+            if algorithm == "HS256" and self._settings.secret:
+                key: Any = self._settings.secret
+            elif algorithm == "RS256" and self._keys:
+                key = self._keys.key(header.get("kid"))
+            else:
+                raise InvalidTokenError("its signature algorithm is not accepted")
             return jwt.decode(
                 token,
                 key,
@@ -74,16 +95,6 @@ class TokenVerifier:
         except (jwt.PyJWTError, ValueError, TypeError):
             raise InvalidTokenError("it is not a token signed for this service") from None
 
-    def _key(self, header: Mapping[str, Any]) -> tuple[str, Any]:
-        algorithm = header.get("alg")
-        if "crit" in header:
-            raise InvalidTokenError("it requires an unknown extension")
-        if algorithm == "HS256" and self._settings.secret:
-            return "HS256", self._settings.secret
-        if algorithm == "RS256" and self._keys:
-            return "RS256", self._keys.key(header.get("kid"))
-        raise InvalidTokenError("its signature algorithm is not accepted")
-
 
 class JwksFile:
     """Public keys of a JWKS file, reloaded when the file changes."""
@@ -95,24 +106,18 @@ class JwksFile:
 
     def key(self, kid: object) -> jwt.PyJWK:
         """Return the key with this id, or the only key if the token names none."""
-        self._refresh()
+        stamp = self._file_stamp()
+        if stamp != self._stamp:
+            # The file may be half written or missing: then the previous keys are used.
+            with suppress(SettingsError):
+                self._keys = read_jwks(self._path)
+                self._stamp = stamp
         if kid is None and len(self._keys) == 1:
             return self._keys[0]
         for key in self._keys:
             if kid is not None and key.key_id == kid:
                 return key
         raise InvalidTokenError("it is signed with an unknown key")
-
-    def _refresh(self) -> None:
-        stamp = self._file_stamp()
-        if stamp == self._stamp:
-            return
-        try:
-            self._keys = read_jwks(self._path)
-        except SettingsError:
-            # The file may be half written or missing: continue with the previous keys.
-            return
-        self._stamp = stamp
 
     def _file_stamp(self) -> tuple[int, int]:
         try:
@@ -133,45 +138,24 @@ def read_jwks(path: Path) -> list[jwt.PyJWK]:
     entries = cast("Mapping[str, Any]", table).get("keys") if isinstance(table, Mapping) else None
     usable = cast("Sequence[Any]", entries) if isinstance(entries, list) else ()
     tables = [dict(cast("Mapping[str, Any]", entry)) for entry in usable if isinstance(entry, Mapping)]
-    keys = [_public_key(entry, path) for entry in tables if _signs_rs256(entry)]
+    keys: list[jwt.PyJWK] = []
+    for entry in tables:
+        operations = entry.get("key_ops")
+        is_for_signatures = not isinstance(operations, list) or "verify" in operations
+        if (entry.get("kty"), entry.get("use", "sig"), entry.get("alg", "RS256")) != ("RSA", "sig", "RS256"):
+            continue
+        if not is_for_signatures:
+            continue
+        if _PRIVATE_PARTS & entry.keys():
+            raise SettingsError(f"jwks {path} holds a private key: give a file with public keys only.")
+        try:
+            key = jwt.PyJWK(entry, algorithm="RS256")
+            bits: int = key.key.key_size
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+            raise SettingsError(f"jwks {path} holds a key that cannot be read: export it again.") from None
+        if bits < _MIN_RSA_BITS:
+            raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 requires at least {_MIN_RSA_BITS}.")
+        keys.append(key)
     if not keys:
         raise SettingsError(f"jwks {path} has no RSA key for RS256: give a JSON Web Key Set with one.")
     return keys
-
-
-def _signs_rs256(entry: Mapping[str, Any]) -> bool:
-    operations = entry.get("key_ops")
-    return (
-        entry.get("kty") == "RSA"
-        and entry.get("use", "sig") == "sig"
-        and entry.get("alg", "RS256") == "RS256"
-        and (not isinstance(operations, list) or "verify" in operations)
-    )
-
-
-def _public_key(entry: dict[str, Any], path: Path) -> jwt.PyJWK:
-    if _PRIVATE_PARTS & entry.keys():
-        raise SettingsError(f"jwks {path} holds a private key: give a file with public keys only.")
-    try:
-        key = jwt.PyJWK(entry, algorithm="RS256")
-        bits: int = key.key.key_size
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
-        raise SettingsError(f"jwks {path} holds a key that cannot be read: export it again.") from None
-    if bits < _MIN_RSA_BITS:
-        raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 requires at least {_MIN_RSA_BITS}.")
-    return key
-
-
-def _access_from(claims: Mapping[str, Any]) -> Access:
-    tenant, department = claims.get("tenant"), claims.get("department", "")
-    clearance: object = claims.get("clearance", 0)
-    if not isinstance(tenant, str) or not tenant.strip():
-        raise InvalidTokenError("it names no tenant")
-    if not isinstance(department, str):
-        raise InvalidTokenError("its department is not a string")
-    if isinstance(clearance, bool) or not isinstance(clearance, int) or clearance < 0:
-        raise InvalidTokenError("its clearance is not an integer of at least 0")
-    role: object = claims.get("role", "")
-    if role not in ("", "read", "write"):
-        raise InvalidTokenError("its role is neither read nor write")
-    return Access(tenant, department, clearance, role)

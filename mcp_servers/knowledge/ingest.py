@@ -130,7 +130,15 @@ class Uploads:
             data = base64.b64decode(arguments.text("data", ""), validate=True)
         except ValueError:
             raise BadArgumentError("data", "is not base64", "Encode the bytes of the file in base64") from None
-        upload_id = arguments.text("upload_id", "") or self._begin_upload(arguments.text("file_name", ""), access)
+        upload_id = arguments.text("upload_id", "")
+        if not upload_id:
+            file_name = arguments.text("file_name", "")
+            if not file_name.strip():
+                raise BadArgumentError("file_name", "is missing", "Give the name of the file, with its ending")
+            self._check_room(access)
+            upload_id = uuid.uuid4().hex
+            file = tempfile.SpooledTemporaryFile(MEGABYTE)  # noqa: SIM115  # closed by _end
+            self._open[upload_id] = _Upload(access, file_name, cast("IO[bytes]", file), self._clock())
         upload = self._open.get(upload_id)
         if upload is None or upload.access != access:
             raise BadArgumentError("upload_id", "is not of an open upload", "Begin again with file_name and without it")
@@ -160,15 +168,6 @@ class Uploads:
         """Drop all unfinished uploads."""
         for upload_id in list(self._open):
             self._end(upload_id)
-
-    def _begin_upload(self, file_name: str, access: Access) -> str:
-        if not file_name.strip():
-            raise BadArgumentError("file_name", "is missing", "Give the name of the file, with its ending")
-        self._check_room(access)
-        upload_id = uuid.uuid4().hex
-        file = tempfile.SpooledTemporaryFile(MEGABYTE)  # noqa: SIM115  # closed by _end
-        self._open[upload_id] = _Upload(access, file_name, cast("IO[bytes]", file), self._clock())
-        return upload_id
 
     def _check_room(self, access: Access) -> None:
         now = self._clock()

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.importing.documents import ParsedDocument
 from mcp_servers.knowledge.importing.folders import Outcome
-from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, NewChunk, SearchResult, Summary
+from mcp_servers.knowledge.types import Document, KnowledgeBase, NewChunk, SearchResult, Summary
 
 # Enough to distinguish scores; every digit costs a small model tokens.
 _DIGITS = 4
@@ -290,11 +290,22 @@ def build_model(model: type[_Model], *sources: object, **fields: Any) -> _Model:
 
 def search_output(result: SearchResult, base_id: str) -> SearchOutput:
     """Convert a search result."""
+    passages: list[FoundPassage] = []
+    for hit in result.hits:
+        # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
+        scores = {
+            f"{name}_score": None if score is None else float(f"{score:.{_DIGITS}g}")
+            for name, score in vars(hit.scores).items()
+        }
+        cited = citation(hit.title, hit.page, hit.headings)
+        metadata = build_model(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
+        score = round(hit.score, _DIGITS)
+        passages.append(FoundPassage(content=hit.content, score=score, weak=hit.is_weak, metadata=metadata))
     return SearchOutput(
         query=result.request.query,
         knowledge_base_id=base_id,
         threshold=result.request.minimum,
-        results=[_passage(hit) for hit in result.hits],
+        results=passages,
         count=len(result.hits),
         warnings=[*result.left_out, *([NO_ANSWER_WARNING] if result.is_unlikely else [])],
         stages=[build_model(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
@@ -383,14 +394,3 @@ def _plain(schema: Any) -> Any:
     if "properties" in table:
         bare.pop("description", None)
     return bare
-
-
-def _passage(hit: Hit) -> FoundPassage:
-    # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
-    scores = {
-        f"{name}_score": None if score is None else float(f"{score:.{_DIGITS}g}")
-        for name, score in vars(hit.scores).items()
-    }
-    cited = citation(hit.title, hit.page, hit.headings)
-    metadata = build_model(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
-    return FoundPassage(content=hit.content, score=round(hit.score, _DIGITS), weak=hit.is_weak, metadata=metadata)

@@ -89,37 +89,25 @@ class SamplingJudge:
             )
         )
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return _text(await self._request(request))
-        response = (self._params.input_responses or {}).get(INPUT_KEY)
-        if response is None:
-            raise InputRequired(request)
-        return _text(response)
-
-    async def _request(self, request: CreateMessageRequest) -> CreateMessageResult:
-        try:
-            return await self._context.session.send_request(
-                request,
-                CreateMessageResult,
-                request_read_timeout_seconds=_TIMEOUT_S,
-                metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
-            )
-        except MCPError as error:
-            raise ModelServiceUnavailableError(error.error.message) from error
-        except ValidationError as error:
-            raise ModelServiceUnavailableError("the host's answer is invalid") from error
-
-
-def sampling_judge(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> SamplingJudge | None:
-    """Return a judge if the client supports sampling."""
-    capabilities = context.session.client_capabilities
-    return SamplingJudge(context, params) if capabilities and capabilities.sampling is not None else None
-
-
-def _text(response: object) -> str:
-    content = getattr(response, "content", None)
-    if not isinstance(content, TextContent):
-        raise ModelServiceUnavailableError("the host's model did not answer with text")
-    return content.text
+            try:
+                response = await self._context.session.send_request(
+                    request,
+                    CreateMessageResult,
+                    request_read_timeout_seconds=_TIMEOUT_S,
+                    metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
+                )
+            except MCPError as error:
+                raise ModelServiceUnavailableError(error.error.message) from error
+            except ValidationError as error:
+                raise ModelServiceUnavailableError("the host's answer is invalid") from error
+        else:
+            response = (self._params.input_responses or {}).get(INPUT_KEY)
+            if response is None:
+                raise InputRequired(request)
+        content = getattr(response, "content", None)
+        if not isinstance(content, TextContent):
+            raise ModelServiceUnavailableError("the host's model did not answer with text")
+        return content.text
 
 
 Request: TypeAlias = ServerRequestContext[Any, Any]
@@ -149,8 +137,17 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         return ListToolsResult(tools=tools)
 
     async def call_tool(context: Request, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        tool = BY_NAME.get(params.name)
+        if tool is None:
+            names = ", ".join(tool["name"] for tool in LISTED)
+            return _error_result(KnowledgeError("UnknownTool", name=params.name, tools=names))
+        capabilities = context.session.client_capabilities
+        has_sampling = capabilities is not None and capabilities.sampling is not None
+        judge = SamplingJudge(context, params) if service.settings.models.sampling and has_sampling else None
+        is_automatic = (params.meta or {}).get(AUTOMATIC) is True
         try:
-            answer = await _call_tool(service, context, params, access_of)
+            call = CallContext(access_of(context), judge, context.session.report_progress, is_automatic)
+            answer = await tool.run(service, ToolArguments(params.arguments or {}), call)
         except KnowledgeError as problem:
             return _error_result(problem)
         except InputRequired as question:
@@ -159,7 +156,15 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
             # Details go to the log only: they may contain private data.
             logger.exception("The tool %r failed", params.name)
             return _error_result(KnowledgeError("Internal"))
-        return _result(answer, service.settings.text)
+        problem = answer.problem()
+        if problem:
+            failed = _error_result(problem)
+            return failed.model_copy(update={"structured_content": answer.structured_content()})
+        content = [TextContent(type="text", text=text) for text in text_contents(answer, service.settings.text)]
+        characters = sum(len(block.text) for block in content)
+        if characters > _MAX_ANSWER:
+            return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
+        return CallToolResult(content=[*content], structured_content=answer.structured_content())
 
     return Server(
         "rkllm-mcp-knowledge",
@@ -170,19 +175,6 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
     )
 
 
-async def _call_tool(
-    service: KnowledgeService, context: Request, params: CallToolRequestParams, access_of: AccessOf
-) -> ToolOutput:
-    tool = BY_NAME.get(params.name)
-    if tool is None:
-        raise KnowledgeError("UnknownTool", name=params.name, tools=", ".join(tool["name"] for tool in LISTED))
-
-    judge = sampling_judge(context, params) if service.settings.models.sampling else None
-    is_automatic = (params.meta or {}).get(AUTOMATIC) is True
-    call = CallContext(access_of(context), judge, context.session.report_progress, is_automatic)
-    return await tool.run(service, ToolArguments(params.arguments or {}), call)
-
-
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
     """Return the text form of a result: prose if requested and available, else JSON and sources."""
     prose = answer.passages() if form == "passages" else ""
@@ -190,18 +182,6 @@ def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
     # Prose contains the citations already.
     sources = "" if prose else answer.sources()
     return [written, sources] if sources else [written]
-
-
-def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
-    problem = answer.problem()
-    if problem:
-        failed = _error_result(problem)
-        return failed.model_copy(update={"structured_content": answer.structured_content()})
-    content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
-    characters = sum(len(block.text) for block in content)
-    if characters > _MAX_ANSWER:
-        return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
-    return CallToolResult(content=[*content], structured_content=answer.structured_content())
 
 
 def _error_result(problem: KnowledgeError) -> CallToolResult:

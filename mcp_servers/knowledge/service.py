@@ -285,12 +285,22 @@ async def open_service(
 
     Cancelling an import of a watched folder leaves whole documents only; the next start continues.
     """
-    judge = _judge(settings.models)
+    models = settings.models
+    request_limits = {"timeout_s": models.embedder_timeout_s, "batch": models.embedder_batch}
+    embedder = embedder_from(models.embedder, key=models.embedder_key, **request_limits)
+    # A key is sent only to the service it was configured for.
+    is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
+    previous_key = models.embedder_key if is_same_service else ""
+    previous = embedder_from(models.previous_embedder, key=previous_key, **request_limits)
+    reranker = reranker_from(models.reranker, key=models.reranker_key)
+    former = (previous,) if previous else ()
+    library_settings = LibrarySettings(embedder, reranker, former, settings.tenant_chunks, settings.database_url)
+    judge = _judge(models)
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE, include_hidden=settings.include_hidden)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
     async with (
-        open_library(settings.folder, _library_settings(settings)) as library,
+        open_library(settings.folder, library_settings) as library,
         open_reader(limits, fetching) as reader,
         anyio.create_task_group() as watchers,
     ):
@@ -344,18 +354,6 @@ async def _watched_base(library: Library, name: str) -> KnowledgeBase:
     if len(matching) > 1:
         raise BadArgumentError("watch", f"names {name!r:.80}, the name of several knowledge bases", "Give an id")
     return matching[0] if matching else await library.create(name)
-
-
-def _library_settings(settings: Settings) -> LibrarySettings:
-    models = settings.models
-    limits = {"timeout_s": models.embedder_timeout_s, "batch": models.embedder_batch}
-    embedder = embedder_from(models.embedder, key=models.embedder_key, **limits)
-    # A key is sent only to the service it was configured for.
-    is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
-    previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "", **limits)
-    reranker = reranker_from(models.reranker, key=models.reranker_key)
-    former = (previous,) if previous else ()
-    return LibrarySettings(embedder, reranker, former, settings.tenant_chunks, settings.database_url)
 
 
 def _judge(models: ModelSettings) -> Judge | None:

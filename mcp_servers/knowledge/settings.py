@@ -193,18 +193,6 @@ def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings
         "http": _http(values) if values.get("http") else None,
     }
     settings = Settings(**{**_present(Settings, values), **sections})
-    _check(settings)
-    return settings
-
-
-def _present(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are fields of a section."""
-    return {
-        option_field.name: values[option_field.name] for option_field in fields(section) if option_field.name in values
-    }
-
-
-def _check(settings: Settings) -> None:
     if settings.text not in ("json", "passages"):
         raise SettingsError(f"text is {settings.text!r}: give json or passages.")
     for name, words in (("tenant_documents", ("own", "shared")), ("tenant_role", ("read", "write"))):
@@ -224,6 +212,14 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"allow_networks: {error}: give networks like 192.168.0.0/16.") from None
     if settings.log_level.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
         raise SettingsError(f"log_level is {settings.log_level!r}: give DEBUG, INFO, WARNING or ERROR.")
+    return settings
+
+
+def _present(section: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are fields of a section."""
+    return {
+        option_field.name: values[option_field.name] for option_field in fields(section) if option_field.name in values
+    }
 
 
 def _http(values: Mapping[str, Any]) -> HttpSettings:

@@ -52,25 +52,25 @@ LISTED: tuple[dict[str, Any], ...] = tuple(json.loads(Path(__file__).with_name("
 
 def tool_definitions(settings: Settings) -> list[Tool]:
     """Return the MCP definitions; ``knowledge_base_id`` is required only without a default base."""
-    return [_definition(copy.deepcopy(entry), settings) for entry in LISTED]
-
-
-def _definition(entry: dict[str, Any], settings: Settings) -> Tool:
-    properties, required, texts = entry.pop("properties"), entry.pop("required"), entry.pop("texts")
-    if settings.default_base and BASE in required:
-        required.remove(BASE)
-    if "max_results" in properties:
-        properties["max_results"]["default"] = settings.default_results
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
-    if required:
-        schema["required"] = required
-    entry["annotations"]["title"] = entry["title"]
-    meta: dict[str, Any] = {TEXTS: texts}
-    if entry["name"] == "search_documents":
-        meta[QUESTION_ARGUMENT] = "query"
-    # A small model would invent another base than the default one.
-    optional = {BASE, "threshold"} & properties.keys() - set(required)
-    if settings.default_base and optional:
-        meta[TUNING] = sorted(optional)
-    output = results.schema_of(BY_NAME[entry["name"]].output)
-    return Tool.model_validate({**entry, "inputSchema": schema, "outputSchema": output, "_meta": meta})
+    definitions: list[Tool] = []
+    for entry in copy.deepcopy(LISTED):
+        properties, required, texts = entry.pop("properties"), entry.pop("required"), entry.pop("texts")
+        if settings.default_base and BASE in required:
+            required.remove(BASE)
+        if "max_results" in properties:
+            properties["max_results"]["default"] = settings.default_results
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        entry["annotations"]["title"] = entry["title"]
+        meta: dict[str, Any] = {TEXTS: texts}
+        if entry["name"] == "search_documents":
+            meta[QUESTION_ARGUMENT] = "query"
+        # A small model would invent another base than the default one.
+        optional = {BASE, "threshold"} & properties.keys() - set(required)
+        if settings.default_base and optional:
+            meta[TUNING] = sorted(optional)
+        output = results.schema_of(BY_NAME[entry["name"]].output)
+        definition = {**entry, "inputSchema": schema, "outputSchema": output, "_meta": meta}
+        definitions.append(Tool.model_validate(definition))
+    return definitions

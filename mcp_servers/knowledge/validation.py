@@ -156,7 +156,12 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
     tenant = valid_unicode(document.tenant) or access.tenant
     department = valid_unicode(document.department)
     if not access.is_unrestricted:
-        _check_readable(base_id, tenant, department, document.clearance, access)
+        if tenant != access.tenant:
+            raise AccessDeniedError(base_id, f"you may not add for the tenant {tenant!r:.80}")
+        if access.department is not None and department not in {"", access.department}:
+            raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
+        if document.clearance > access.clearance:
+            raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")
     return replace(
         document,
         title=checked_text("title", document.title, maximum=_MAX_LABEL, may_be_empty=True),
@@ -189,15 +194,6 @@ def parse_uuid(text: str) -> str | None:
         return str(uuid.UUID(text))
     except ValueError:
         return None
-
-
-def _check_readable(base_id: str, tenant: str, department: str, clearance: int, access: Access) -> None:
-    if tenant != access.tenant:
-        raise AccessDeniedError(base_id, f"you may not add for the tenant {tenant!r:.80}")
-    if access.department is not None and department not in {"", access.department}:
-        raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
-    if clearance > access.clearance:
-        raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")
 
 
 def valid_unicode(text: str) -> str:

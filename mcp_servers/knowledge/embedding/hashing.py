@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import anyio.to_thread
@@ -48,7 +48,14 @@ class HashingEmbedder:
 
 def _vector(analysis: Analysis) -> Vectors:
     vector = np.zeros(DIMENSIONS, np.float32)
-    for (feature, weight), count in Counter(_features(analysis)).items():
+    features = [(term, _TERM) for term in analysis.terms]
+    for term in analysis.terms:
+        if term.isascii():
+            padded = f"<{term}>"
+            starts = range(len(padded) - _NGRAM_LENGTH + 1)
+            features += [(f"\x02{padded[at : at + _NGRAM_LENGTH]}", _NGRAM) for at in starts]
+    features += [(f"\x01{kanji}", _KANJI) for kanji in analysis.kanji]
+    for (feature, weight), count in Counter(features).items():
         bucket, sign = _bucket(feature)
         vector[bucket] += sign * weight * (1 + math.log(count))
     length = float(np.linalg.norm(vector))
@@ -56,17 +63,6 @@ def _vector(analysis: Analysis) -> Vectors:
         # An arbitrary fixed direction for texts without terms.
         vector[0] = length = 1.0
     return vector / length
-
-
-def _features(analysis: Analysis) -> Iterator[tuple[str, float]]:
-    for term in analysis.terms:
-        yield term, _TERM
-        if term.isascii():
-            padded = f"<{term}>"
-            for at in range(len(padded) - _NGRAM_LENGTH + 1):
-                yield f"\x02{padded[at : at + _NGRAM_LENGTH]}", _NGRAM
-    for kanji in analysis.kanji:
-        yield f"\x01{kanji}", _KANJI
 
 
 @lru_cache(maxsize=65_536)

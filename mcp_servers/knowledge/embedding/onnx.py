@@ -73,7 +73,14 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
         table = _read_json(folder / "1_Pooling" / "config.json")
         poolings: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
         pooling = poolings[0] if poolings else "mean"
-        model = ModelFolder(folder.name, network, tokenizer, _max_tokens(folder), pooling, *_prompts(folder))
+        declared = (
+            _read_json(folder / "tokenizer_config.json").get("model_max_length"),
+            _read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
+        )
+        # Unknown lengths are written as 10^30.
+        limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
+        max_tokens = min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
+        model = ModelFolder(folder.name, network, tokenizer, max_tokens, pooling, *_prompts(folder))
         return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -95,16 +102,6 @@ def _network(setting: str, path: Path) -> Path:
         names = ", ".join(str(network.relative_to(path)) for network in networks)
         raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
     return networks[0]
-
-
-def _max_tokens(folder: Path) -> int:
-    declared = (
-        _read_json(folder / "tokenizer_config.json").get("model_max_length"),
-        _read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
-    )
-    # Unknown lengths are written as 10^30.
-    limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
-    return min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
@@ -199,7 +196,18 @@ class OnnxReranker:
         pairs = [(query, passage) for passage in passages]
         batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
         output = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
-        return [share for batch in output for share in _probabilities(batch, self.name)]
+        probabilities: list[float] = []
+        for batch in output:
+            # Logits: one column per pair, or two for no and yes.
+            logits: NDArray[np.float64] = np.asarray(next(iter(batch.outputs.values())), np.float64)
+            columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
+            if columns.ndim != _2D or columns.shape[1] not in {1, _YES_AND_NO}:
+                raise ModelUnusableError(self.name, "its output is not a relevance: it is not a cross-encoder")
+            if not np.isfinite(columns).all():
+                raise ModelUnusableError(self.name, "its relevance is not a number")
+            raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
+            probabilities += [sigmoid(score) for score in raw.tolist()]
+        return probabilities
 
     async def aclose(self) -> None:
         """Unload the model."""
@@ -233,7 +241,16 @@ class _OnnxNetwork:
             with self._loading:
                 self._parts = self._parts or self._load()
                 tokenizer, session = self._parts
-            feeds = _feeds(tokenizer.encode_batch(list(texts)))
+            encoded = tokenizer.encode_batch(list(texts))
+            # Padded to the longest text. Texts without tokens get one, so that every text has a vector.
+            width = max(1, *(len(encoding.ids) for encoding in encoded))
+            ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
+            for row, encoding in enumerate(encoded):
+                length = len(encoding.ids)
+                ids[row, :length], types[row, :length] = encoding.ids, encoding.type_ids
+                mask[row, : max(length, 1)] = 1
+            positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+            feeds = dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
             outputs = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
         except EngineUnreachableError:
@@ -261,19 +278,6 @@ class _OnnxNetwork:
         return tokenizer, session
 
 
-def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
-    """Return the inputs of the network, padded to the longest text."""
-    # Texts without tokens get one, so that every text has a vector.
-    width = max(1, *(len(encoding.ids) for encoding in encoded))
-    ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
-    for row, encoding in enumerate(encoded):
-        length = len(encoding.ids)
-        ids[row, :length], types[row, :length] = encoding.ids, encoding.type_ids
-        mask[row, : max(length, 1)] = 1
-    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
-    return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
-
-
 def _pool(output: _NetworkOutput, pooling: Pooling) -> Vectors:
     """Return one row per text; ``unit_rows`` rejects other shapes."""
     sentence = output.outputs.get(_SENTENCE_OUTPUT)
@@ -286,15 +290,3 @@ def _pool(output: _NetworkOutput, pooling: Pooling) -> Vectors:
         return tokens[np.arange(len(tokens)), output.mask.sum(axis=1) - 1]
     weights = output.mask[:, :, np.newaxis].astype(np.float32)
     return cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))
-
-
-def _probabilities(output: _NetworkOutput, name: str) -> list[float]:
-    """Return logits as probabilities: one column per pair, or two for no and yes."""
-    logits: NDArray[np.float64] = np.asarray(next(iter(output.outputs.values())), np.float64)
-    columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
-    if columns.ndim != _2D or columns.shape[1] not in {1, _YES_AND_NO}:
-        raise ModelUnusableError(name, "its output is not a relevance: it is not a cross-encoder")
-    if not np.isfinite(columns).all():
-        raise ModelUnusableError(name, "its relevance is not a number")
-    raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
-    return [sigmoid(score) for score in raw.tolist()]

@@ -16,7 +16,7 @@ was unusable.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,7 +92,8 @@ def parse_answer(excerpts_sent: Sequence[Excerpt], answer: str) -> Mapping[int, 
 
 def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
     """Return the characters of a line at the excerpt's positions, or None if it is another line."""
-    for candidate in _variants(line):
+    bare = _NUMBERING.sub("", line, count=1).strip()
+    for candidate in (line, line.strip(), bare, bare.strip("「」\"'`")):
         if len(candidate) != len(excerpt.text):
             continue
         pairs = zip(excerpt.text, candidate, strict=True)
@@ -111,15 +112,6 @@ def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
                     judged[position] = candidate[at]
             return judged
     return None
-
-
-def _variants(line: str) -> Iterable[str]:
-    """Yield a line as it is, and without spaces, numbering and quotation marks."""
-    yield line
-    yield line.strip()
-    bare = _NUMBERING.sub("", line, count=1).strip()
-    yield bare
-    yield bare.strip("「」\"'`")
 
 
 MAX_CHARACTERS = 10_000

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -116,18 +116,15 @@ def decisions(text: str) -> list[Decision]:
                 letters[at] = letter or letters[at]
                 character = long_mark(text[index - 1]) if letter == LONG else letter or text[index]
                 decided.append(Decision(index, character, is_sure))
-    return sorted([*decided, *_narrow_marks_behind(decided, text)])
-
-
-def _narrow_marks_behind(decided: Sequence[Decision], text: str) -> Iterator[Decision]:
-    """Yield a decision for each ｰ after a ー that is a decision itself."""
-    positions = {mark.position for mark in decided}
-    for decision in decided:
+    # A ｰ after a ー that is a decision itself is one, too.
+    decided_at = {mark.position for mark in decided}
+    for decision in tuple(decided):
         at = decision.position + 1
-        while decision.character == LONG and text[at : at + 1] == HALF_LONG and at not in positions:
-            positions.add(at)
-            yield Decision(at, LONG, is_sure=True)
+        while decision.character == LONG and text[at : at + 1] == HALF_LONG and at not in decided_at:
+            decided_at.add(at)
+            decided.append(Decision(at, LONG, is_sure=True))
             at += 1
+    return sorted(decided)
 
 
 def _compose(text: str, start: int) -> tuple[list[str], list[int]]:
@@ -179,12 +176,27 @@ class _Run(NamedTuple):
         if is_long_word:
             return LONG, True
         is_next_word = is_kanji_word or _NEXT_WORD.match(self.following)
-        return ("", True) if is_word and is_next_word else self._last_letter(before)
+        if is_word and is_next_word:
+            return "", True
+        # The letter of a word of the text with the same stem, or ー, unsure if such words exist.
+        stems = [before[start:] for start in range(len(before) - _PART + 1)]
+        words = [stem + letter for stem in stems for letter in _KANA if stem + letter in self.listed]
+        text = unicodedata.normalize("NFKC", self.text) if words else ""
+        letters = {word[-1] for word in words if word in text}
+        return (letters.pop(), True) if len(letters) == 1 else (LONG, not words)
 
     def _inside(self, before: str, right: str) -> str:
-        compound = self._other_letter(before, right)
-        if compound:
-            return compound
+        # The letter that makes a listed word of both sides where ー makes none: キャリ-パス is キャリアパス.
+        starts = range(max(len(before) - _PART + 1, 0))
+        letters = {
+            letter
+            for stem in (before[start:] for start in starts)
+            for letter in _KANA
+            if stem + letter in self.listed and f"{stem}{letter}{right}" in self.listed
+        }
+        is_long = any(f"{before[start:]}{LONG}{right}" in self.listed for start in starts)
+        if len(letters) == 1 and not is_long:
+            return letters.pop()
         joined = f"{before}{LONG}{right}"
         ends = range(len(before) + 2, len(joined) + 1)
         if any(
@@ -199,26 +211,6 @@ class _Run(NamedTuple):
             is_next_word and self._ends_in_word(before, _PART) and not self._ends_in_word(before + LONG, _COVERING)
         )
         return "" if is_hyphen else LONG
-
-    def _other_letter(self, before: str, right: str) -> str:
-        """Return the letter that makes a listed word of both sides where ー makes none: キャリ-パス is キャリアパス."""
-        starts = range(max(len(before) - _PART + 1, 0))
-        letters = {
-            letter
-            for stem in (before[start:] for start in starts)
-            for letter in _KANA
-            if stem + letter in self.listed and f"{stem}{letter}{right}" in self.listed
-        }
-        is_long = any(f"{before[start:]}{LONG}{right}" in self.listed for start in starts)
-        return letters.pop() if len(letters) == 1 and not is_long else ""
-
-    def _last_letter(self, head: str) -> tuple[str, bool]:
-        """Return the letter of a word of the text with the same stem, or ー, unsure if such words exist."""
-        stems = [head[start:] for start in range(len(head) - _PART + 1)]
-        words = [stem + letter for stem in stems for letter in _KANA if stem + letter in self.listed]
-        text = unicodedata.normalize("NFKC", self.text) if words else ""
-        letters = {word[-1] for word in words if word in text}
-        return (letters.pop(), True) if len(letters) == 1 else (LONG, not words)
 
     def _ends_in_word(self, letters: str, shortest: int) -> bool:
         return letters in self.listed or any(letters[at:] in self.listed for at in range(len(letters) - shortest + 1))

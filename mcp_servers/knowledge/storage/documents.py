@@ -90,7 +90,15 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
             _insert(connection, base, replace(new, chunks=()), document_id, version)
         return _already_there(there)
     key = _insert(connection, base, new, document_id, version)
-    chunks = _insert_chunks(connection, base.key, key, new)
+    connection.executemany(
+        "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (key, base.key, position, chunk.text, json.dumps(chunk.headings, ensure_ascii=False), chunk.page)
+            for position, chunk in enumerate(new.chunks)
+        ],
+    )
+    rows = connection.execute("SELECT id FROM chunk WHERE document = ? ORDER BY position", (key,))
+    chunks = [chunk for (chunk,) in rows]
     add_chunks(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
     for embedding, vectors in prepared.vectors.items():
         store_vectors(connection, embedding, chunks, vectors)
@@ -281,19 +289,6 @@ def _insert(connection: Transaction, base: StoredBase, new: NewDocument, documen
         fields = [(key, *pair) for pair in new.fields.items()]
         connection.executemany("INSERT INTO field (document, name, value) VALUES (?, ?, ?)", fields)
     return key
-
-
-def _insert_chunks(connection: Transaction, base: int, document: int, new: NewDocument) -> list[int]:
-    """Add the chunks of a document; return their keys in order."""
-    connection.executemany(
-        "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (document, base, position, chunk.text, json.dumps(chunk.headings, ensure_ascii=False), chunk.page)
-            for position, chunk in enumerate(new.chunks)
-        ],
-    )
-    rows = connection.execute("SELECT id FROM chunk WHERE document = ? ORDER BY position", (document,))
-    return [key for (key,) in rows]
 
 
 def _is_visible(connection: Transaction, key: int, access: Access) -> bool:

@@ -297,26 +297,21 @@ class PostgresDatabase(Database):
         connection = psycopg.connect(self._url, autocommit=True, **connecting("rkllm-mcp-knowledge"))
         try:
             connection.execute(cast("Any", f"SET statement_timeout = '{_LONGEST_STATEMENT_S}s'"))
-            self._migrate(connection)
+            if not self._is_migrated:
+                with connection.transaction():
+                    # Also held while the schema is made.
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                    # IF NOT EXISTS needs the right to create one.
+                    if connection.execute("SELECT to_regnamespace(%s)", (_SCHEMA,)).fetchone() == (None,):
+                        connection.execute(cast("Any", f"CREATE SCHEMA {_SCHEMA}"))
+                    connection.execute(cast("Any", f"SET LOCAL search_path = {_SCHEMA}"))
+                    migrate(connection, _MIGRATIONS, table="schema_version", lock=_MIGRATION_LOCK)
+                self._is_migrated = True
             connection.execute(cast("Any", begin))
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def _migrate(self, connection: Connection[Any]) -> None:
-        """Run the missing migrations, one process at a time; raise StorageNewerError."""
-        if self._is_migrated:
-            return
-        with connection.transaction():
-            # Also held while the schema is made.
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-            # IF NOT EXISTS needs the right to create one.
-            if connection.execute("SELECT to_regnamespace(%s)", (_SCHEMA,)).fetchone() == (None,):
-                connection.execute(cast("Any", f"CREATE SCHEMA {_SCHEMA}"))
-            connection.execute(cast("Any", f"SET LOCAL search_path = {_SCHEMA}"))
-            migrate(connection, _MIGRATIONS, table="schema_version", lock=_MIGRATION_LOCK)
-        self._is_migrated = True
 
     @contextmanager
     def _translated_errors(self) -> Generator[None, None, None]:

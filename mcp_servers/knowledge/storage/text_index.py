@@ -230,7 +230,13 @@ class TermStatistics:
         profiles = [profile for chunk in chunks if (profile := kept.get(chunk)) is not None]
         there = {profile.chunk for profile in profiles}
         missing = [chunk for chunk in chunks if chunk not in there]
-        new = _profiles(connection, missing) if missing else []
+        new: list[Profile] = []
+        if missing:
+            sql = f"""
+                SELECT profile.chunk, terms, hashes, counts, document
+                FROM profile JOIN chunk ON chunk.id = profile.chunk WHERE profile.chunk IN ({marks(missing)})
+            """
+            new = [Profile(*row) for row in connection.execute(sql, missing)]
         kept.update((profile.chunk, profile) for profile in new)
         return sorted([*profiles, *new], key=lambda profile: profile.chunk)
 
@@ -260,15 +266,6 @@ def visible_chunks(connection: Transaction, chunks: ChunkKeys, visible: SqlFilte
         if len(allowed) >= maximum:
             break
     return allowed[:maximum]
-
-
-def _profiles(connection: Transaction, chunks: Sequence[int]) -> list[Profile]:
-    sql = f"""
-        SELECT profile.chunk, terms, hashes, counts, document FROM profile JOIN chunk ON chunk.id = profile.chunk
-        WHERE profile.chunk IN ({marks(chunks)})
-    """
-    rows = connection.execute(sql, tuple(chunks))
-    return [Profile(*row) for row in rows]
 
 
 def heading_profiles(connection: Transaction, chunks: Sequence[int]) -> dict[int, Profile]:

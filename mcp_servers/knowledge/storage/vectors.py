@@ -96,7 +96,15 @@ def store_vectors(connection: Transaction, key: int, chunks: Sequence[int], vect
         raise EngineUnreachableError(embedding.embedder, reason)
     halves = vectors.astype("<f2")
     total, count = _numbers(embedding.total, dimensions), embedding.vectors
-    missing = _without_vector(connection, key, chunks)
+    # Chunks that are stored and have no vector in this set.
+    missing: set[int] = set()
+    for start in range(0, len(chunks), _ROWS):
+        part = chunks[start : start + _ROWS]
+        sql = f"""
+            SELECT id FROM chunk WHERE id IN ({marks(part)})
+            AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND embedding = ?)
+        """  # noqa: S608
+        missing.update(chunk for (chunk,) in connection.execute(sql, (*part, key)))
     added = [(chunk, half) for chunk, half in zip(chunks, halves, strict=True) if chunk in missing]
     connection.executemany(
         "INSERT INTO vector (chunk, embedding, half_floats) VALUES (?, ?, ?)",
@@ -106,19 +114,6 @@ def store_vectors(connection: Transaction, key: int, chunks: Sequence[int], vect
         total += half
     count += len(added)
     _save(connection, key, dimensions, count, total)
-
-
-def _without_vector(connection: Transaction, key: int, chunks: Sequence[int]) -> set[int]:
-    """Return those of the chunks that are stored and have no vector in a set."""
-    missing: set[int] = set()
-    for start in range(0, len(chunks), _ROWS):
-        part = chunks[start : start + _ROWS]
-        sql = f"""
-            SELECT id FROM chunk WHERE id IN ({marks(part)})
-            AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND embedding = ?)
-        """  # noqa: S608
-        missing.update(chunk for (chunk,) in connection.execute(sql, (*part, key)))
-    return missing
 
 
 def remove_vectors(connection: Transaction, document: int) -> None:
