@@ -39,31 +39,30 @@ def resolve_program(command: str, path: str | None, cwd: str | None) -> Path | N
 
 def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bool:
     """Return True if an entry of ``allowed_commands`` permits the program with these arguments."""
-    return any(_allows(entry, program, args) for entry in allowed)
-
-
-def _allows(entry: str, program: Path, args: Sequence[str]) -> bool:
-    try:
-        name, *pattern = shlex.split(entry)
-    except ValueError:
-        return False
-    allowed = resolve_program(str(Path(name).expanduser()), None, "/")
     file = program.resolve()
-    if allowed is None or allowed.resolve() != file:
-        return False
-    # One file can be several programs, chosen by name: busybox, shims of version managers.
-    if allowed.name != program.name and not _family(allowed) == _family(program) == _family(file):
-        return False
-    if pattern and allowed.name in _RUNNERS:
-        args = list(args)
-        while args and args[0] in _HARMLESS_OPTIONS:
-            del args[0]
-        if not args or args[1 : len(pattern)] != pattern[1:]:
-            return False
-        package, argument = pattern[0], args[0]
+    for entry in allowed:
+        try:
+            name, *pattern = shlex.split(entry)
+        except ValueError:
+            continue
+        named = resolve_program(str(Path(name).expanduser()), None, "/")
+        if named is None or named.resolve() != file:
+            continue
+        # One file can be several programs, chosen by name: busybox, shims of version managers.
+        if named.name != program.name and not _family(named) == _family(program) == _family(file):
+            continue
+        if not pattern or named.name not in _RUNNERS:
+            if list(args[: len(pattern)]) == pattern:
+                return True
+            continue
+        words = list(args)
+        while words and words[0] in _HARMLESS_OPTIONS:
+            del words[0]
+        package, argument = pattern[0], words[0] if words else ""
         is_version = argument.startswith(package) and _VERSION.fullmatch(argument[len(package) :]) is not None
-        return argument == package or is_version
-    return list(args[: len(pattern)]) == pattern
+        if words and words[1 : len(pattern)] == pattern[1:] and (argument == package or is_version):
+            return True
+    return False
 
 
 def _family(program: Path) -> str:

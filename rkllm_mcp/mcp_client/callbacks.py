@@ -284,7 +284,24 @@ class SamplingGate:
         )
 
     async def _generate_answer(self, params: types.CreateMessageRequestParams) -> SamplingAnswer:
-        request = _sampling_request(self.spec.name, params, sees=self.sampler.sees)
+        if params.tools or params.tool_choice:
+            raise _SamplingRefusedError(
+                sdk.types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
+            )
+        messages = tuple(
+            _message(entry.role, entry.content_as_list, sees=self.sampler.sees) for entry in params.messages
+        )
+        if not messages or params.max_tokens < 1:
+            raise _SamplingRefusedError(
+                sdk.types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
+            )
+        request = SamplingRequest(
+            server=self.spec.name,
+            messages=messages,
+            system=params.system_prompt or "",
+            max_tokens=params.max_tokens,
+            stop=tuple(text for text in params.stop_sequences or () if text),
+        )
         call = active_call(self.in_flight)
         if call is None:
             raise _SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
@@ -299,25 +316,6 @@ class SamplingGate:
             return await self.sampler.sample(request)
 
 
-def _sampling_request(server: str, params: types.CreateMessageRequestParams, *, sees: bool) -> SamplingRequest:
-    if params.tools or params.tool_choice:
-        raise _SamplingRefusedError(
-            sdk.types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
-        )
-    messages = tuple(_message(entry.role, entry.content_as_list, sees=sees) for entry in params.messages)
-    if not messages or params.max_tokens < 1:
-        raise _SamplingRefusedError(
-            sdk.types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
-        )
-    return SamplingRequest(
-        server=server,
-        messages=messages,
-        system=params.system_prompt or "",
-        max_tokens=params.max_tokens,
-        stop=tuple(text for text in params.stop_sequences or () if text),
-    )
-
-
 def _message(role: Literal["user", "assistant"], blocks: Sequence[Any], *, sees: bool) -> Message:
     texts: list[str] = []
     pictures: list[Picture] = []
@@ -325,24 +323,19 @@ def _message(role: Literal["user", "assistant"], blocks: Sequence[Any], *, sees:
         if isinstance(block, sdk.types.TextContent):
             texts.append(block.text)
         elif sees and isinstance(block, sdk.types.ImageContent) and role == "user":
-            pictures.append(_picture(block.data))
+            try:
+                decoded = base64.b64decode(block.data, validate=True)
+            except ValueError:
+                decoded = b""
+            if not is_picture(decoded):
+                reason = "a picture is none, or of a format that is not read here, or not in base64"
+                raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
+            pictures.append(Picture.of(decoded))
         else:
             reads = "text, and pictures of the user" if sees else "text only"
             reason = f"this host's model reads {reads}; describe the rest in words"
             raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
     return Message(role, "\n".join(texts), pictures=tuple(pictures))
-
-
-def _picture(data: str) -> Picture:
-    try:
-        decoded = base64.b64decode(data, validate=True)
-    except ValueError:
-        decoded = b""
-    if not is_picture(decoded):
-        raise _SamplingRefusedError(
-            sdk.types.INVALID_PARAMS, "a picture is none, or of a format that is not read here, or not in base64"
-        )
-    return Picture.of(decoded)
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,18 @@ class MCPClient:
             raise ServerUnavailableError(message)
         self._connection = Connection(self._spec, restarts=False, headers=self._headers)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
+        connection = self._connection
         try:
-            await self._wait_until_started(self._connection)
+            await connection.wait_until_settled()
         except BaseException:
             await self.aclose()
             raise
-        return self
+        if connection.state == "ready":
+            return self
+        output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
+        message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
+        await self.aclose()
+        raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -154,11 +160,3 @@ class MCPClient:
             raise ServerUnavailableError(message)
         await self._connection.available()
         return self._connection
-
-    async def _wait_until_started(self, connection: Connection) -> None:
-        await connection.wait_until_settled()
-        if connection.state == "ready":
-            return
-        output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
-        message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
-        raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)

@@ -36,7 +36,7 @@ from rkllm_mcp.mcp_client.errors import (
     is_connection_closed,
     is_session_lost,
 )
-from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, ConnectionServices, State, ToolServer, Use, answers
+from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, ConnectionServices, ToolServer, Use, answers
 from rkllm_mcp.mcp_client.message_filter import MessageListener, filter_messages
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import call_tool, list_tools, resource_names
@@ -179,7 +179,23 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             outcome = await self._attempt(era, deadline)
             # The error of a transport that was not configured would mislead: report the one before.
             reported = reported if era.transport else outcome
-        self._end(reported.error, reported.ending)
+        error, ending = reported.error, reported.ending
+        was_ready, self._opened = self._opened is not None, None
+        if self._unused and not self._stopping:
+            self._become("waiting", "it was not used for a while and is started again when it is next called")
+            return
+        self._backoff.on_end()
+        self.failure = "" if was_ready or self._stopping else failure_kind(self.spec, error)
+        if self._stopping:
+            self._become("stopped", "it was stopped")
+        elif was_ready:
+            self._become("died", f"it {self._verdict or ending or 'closed the connection'}")
+        else:
+            self._memory.note_failure()
+            self.timed_out = self.timed_out or error is None
+            limit_s = self.spec.connect_timeout_s
+            reason = f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
+            self._become("failed", reason if error is None else connect_failure(self.spec, error, ending))
 
     async def _attempt(self, era: ProtocolRevision, deadline: Deadline) -> _Outcome:
         """Try one protocol revision and transport; ``_opened`` is set afterwards if the attempt had succeeded."""
@@ -202,7 +218,24 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         return _Outcome(error, channel.ending(), channel.was_heard())
 
     async def _run_session(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
-        async with self._make_client(channel, era) as client:
+        wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
+        # Bound to this connection's event: a late signal must not close the next connection.
+        listener = MessageListener(self._life.over.set, self._note_stderr, wire, self._secrets)
+        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
+        async with sdk.mcp.Client(
+            channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
+            mode=era.mode(),
+            prior_discover=era.prior(),
+            client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
+            logging_callback=logging_to(self._note_stderr),
+            log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
+            message_handler=tool_changes_to(self._note_change, callbacks.message),
+            sampling_callback=callbacks.sampling,
+            elicitation_callback=callbacks.elicitation,
+            list_roots_callback=callbacks.roots,
+            extensions=callbacks.extensions,
+            cache=None,
+        ) as client:
             await ask_for_log(client, self.spec.log_level, self._note_stderr)
             await self._list_tools(client, must_be_modern=era.is_modern)
             self._memory.keep(revision_of(client, era.transport), self.tools)
@@ -219,26 +252,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     following.start_soon(self._close_when_idle, self.spec.idle_stop_s)
                 await self._life.over.wait()
                 following.cancel_scope.cancel()
-
-    def _make_client(self, channel: Channel, era: ProtocolRevision) -> Client:
-        wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
-        # Bound to this connection's event: a late signal must not close the next connection.
-        listener = MessageListener(self._life.over.set, self._note_stderr, wire, self._secrets)
-        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
-        return sdk.mcp.Client(
-            channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
-            mode=era.mode(),
-            prior_discover=era.prior(),
-            client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
-            logging_callback=logging_to(self._note_stderr),
-            log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
-            message_handler=tool_changes_to(self._note_change, callbacks.message),
-            sampling_callback=callbacks.sampling,
-            elicitation_callback=callbacks.elicitation,
-            list_roots_callback=callbacks.roots,
-            extensions=callbacks.extensions,
-            cache=None,
-        )
 
     def _note_change(self) -> None:
         self._tools_changed.set()
@@ -300,24 +313,3 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 self._note_stderr(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
                 return
         await self._list_changed_tools(client)
-
-    def _end(self, error: Exception | None, ending: str) -> None:
-        was_ready, self._opened = self._opened is not None, None
-        if self._unused and not self._stopping:
-            self._become("waiting", "it was not used for a while and is started again when it is next called")
-        else:
-            self._backoff.on_end()
-            self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
-
-    def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:
-        self.failure = "" if was_ready or self._stopping else failure_kind(self.spec, error)
-        if self._stopping:
-            return "stopped", "it was stopped"
-        if was_ready:
-            return "died", f"it {self._verdict or ending or 'closed the connection'}"
-        self._memory.note_failure()
-        if error is None:
-            self.timed_out = True
-            limit_s = self.spec.connect_timeout_s
-            return "failed", f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
-        return "failed", connect_failure(self.spec, error, ending)

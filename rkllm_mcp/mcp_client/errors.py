@@ -90,7 +90,13 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
     if _is_mcp_error(error_leaf):
         sentence = f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
-        return sentence + _details(error_leaf.error.data)
+        # What its data says, such as the argument that is wrong.
+        data: Any = error_leaf.error.data
+        if isinstance(data, dict):
+            data = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _HIDDEN_DATA}
+        if data in (None, "", {}, []):
+            return sentence
+        return f"{sentence} Details: {shorten(data if isinstance(data, str) else to_json(data), _MAX_CHARS)}"
     if isinstance(error_leaf, ValidationError):
         return "The server's result is not valid MCP; report this to its author, or answer without it."
     return f"The call failed: {_detail(error_leaf)}"
@@ -100,23 +106,23 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
 _HIDDEN_DATA = frozenset({"httpStatus", "kind", "elicitations"})
 
 
-def _details(data: Any) -> str:
-    """Return what an error's data says, such as the argument that is wrong; empty if there is nothing to read."""
-    if isinstance(data, dict):
-        data = {key: value for key, value in cast("dict[str, Any]", data).items() if key not in _HIDDEN_DATA}
-    if data in (None, "", {}, []):
-        return ""
-    text = data if isinstance(data, str) else to_json(data)
-    return f" Details: {shorten(text, _MAX_CHARS)}"
-
-
 def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
     """Return a sentence for the user about a failed connection, with the remedy; ``ending`` is that of its process."""
     error = first_exception(error)
     if isinstance(error, RkllmMcpError):
         return str(error)
     if isinstance(spec, StdioServer):
-        return _start_failure(spec, error, ending)
+        if ending:
+            return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
+        if isinstance(error, FileNotFoundError):
+            if spec.folder is not None and error.filename == spec.folder:
+                return f"the folder {spec.folder!r} does not exist; create it, or correct the server's cwd"
+            missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
+            return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
+        if isinstance(error, (OSError, ValueError)):
+            reason = shorten(first_line(str(error)), _MAX_CHARS)
+            return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
+        return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
     status = http_status(error)
     if status in _REFUSALS:
         return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
@@ -139,20 +145,6 @@ def failure_kind(spec: MCPServerConfig, error: BaseException | None) -> FailureK
         return "key" if spec.auth == "none" else "login"
     kind = _data(error).get("kind", "")
     return kind or ("" if status >= _SERVER_ERRORS else "not_mcp")
-
-
-def _start_failure(spec: StdioServer, error: BaseException, ending: str) -> str:
-    if ending:
-        return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
-    if isinstance(error, FileNotFoundError):
-        if spec.folder is not None and error.filename == spec.folder:
-            return f"the folder {spec.folder!r} does not exist; create it, or correct the server's cwd"
-        missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
-        return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
-    if isinstance(error, (OSError, ValueError)):
-        reason = shorten(first_line(str(error)), _MAX_CHARS)
-        return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
-    return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
 
 
 def _refusal(spec: MCPServerConfig, status: int) -> str:

@@ -130,9 +130,16 @@ class _FilteredRead(AsyncResource):
         if getattr(item.message, "id", None) != getattr(handshake.message, "id", None):
             return item
         self.requests.handshake = None
-        if (again := _with_own_revision(handshake, item)) is None:
+        request, message = handshake.message, item.message
+        if not isinstance(request, sdk.types.JSONRPCRequest) or not isinstance(message, sdk.types.JSONRPCError):
             return item
-        await self.requests.send(again)
+        params = dict(request.params or {})
+        revisions = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
+        spoken = set(revisions) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
+        if not spoken:
+            return item
+        again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
+        await self.requests.send(sdk.message.SessionMessage(again))
         self.requests.handshake = None
         return await self.inner.receive()
 
@@ -157,12 +164,27 @@ class _FilteredRead(AsyncResource):
         return item
 
     def _filter(self, item: SessionMessage, note: Callable[[str], None]) -> None:
-        _shorten(item)
-        if self.listener.secrets:
-            _hide_secrets(item, self.listener.secrets)
+        message, secrets = item.message, self.listener.secrets
+        # The texts of errors and notifications are for people: they are cut, and what is long in them is left out. Of
+        # an error that is redacted only the first line: after it the SDK quotes excerpts of invalid data, which may
+        # contain parts of a secret.
+        if isinstance(message, sdk.types.JSONRPCError):
+            words = shorten(message.error.message, _WORDS_CHARS)
+            message.error.message = redact(words.partition("\n")[0], secrets) if secrets else words
+            data = None if is_long(message.error.data) else message.error.data
+            message.error.data = _hide(data, secrets) if secrets else data
+        elif isinstance(message, sdk.types.JSONRPCResponse):
+            message.result = _hide(message.result, secrets) if secrets else message.result
+        elif message.params:
+            params = message.params
+            if isinstance(message, sdk.types.JSONRPCNotification):
+                cut = {
+                    key: shorten(part, _WORDS_CHARS) if isinstance(part, str) else part for key, part in params.items()
+                }
+                params = {key: part for key, part in cut.items() if not is_long(part)}
+            message.params = _hide(params, secrets) if secrets else params
         if self.listener.wire is not None:
             self.listener.wire("received", _as_json(item))
-        message = item.message
         if isinstance(message, sdk.types.JSONRPCError):
             if message.id is None and len(self.methods) == 1:
                 # It can only be about the one request that is open, which would wait for its time limit otherwise.
@@ -175,48 +197,8 @@ class _FilteredRead(AsyncResource):
 _REVISION = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 
-def _with_own_revision(handshake: SessionMessage, refusal: SessionMessage) -> SessionMessage | None:
-    """Return a handshake with the newest revision that a refusal names and this client speaks; None without one."""
-    request, message = handshake.message, refusal.message
-    if not isinstance(request, sdk.types.JSONRPCRequest) or not isinstance(message, sdk.types.JSONRPCError):
-        return None
-    params = dict(request.params or {})
-    revisions = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
-    spoken = set(revisions) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
-    if not spoken:
-        return None
-    again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
-    return sdk.message.SessionMessage(again)
-
-
-def _shorten(item: SessionMessage) -> None:
-    """Cut the texts of an error or a notification, and leave out what is long in them: they are for people."""
-    message = item.message
-    if isinstance(message, sdk.types.JSONRPCError):
-        message.error.message = shorten(message.error.message, _WORDS_CHARS)
-        message.error.data = None if is_long(message.error.data) else message.error.data
-    elif isinstance(message, sdk.types.JSONRPCNotification) and message.params:
-        cut = {
-            key: shorten(part, _WORDS_CHARS) if isinstance(part, str) else part for key, part in message.params.items()
-        }
-        message.params = {key: part for key, part in cut.items() if not is_long(part)}
-
-
 def _as_json(item: SessionMessage) -> dict[str, Any]:
     return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-
-
-def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
-    """Redact secrets in the payload of a message, leaving the JSON-RPC envelope unchanged."""
-    message = item.message
-    if isinstance(message, sdk.types.JSONRPCError):
-        # Only the first line: after it the SDK quotes excerpts of invalid data, which may contain parts of a secret.
-        message.error.message = redact(message.error.message.partition("\n")[0], secrets)
-        message.error.data = _hide(message.error.data, secrets)
-    elif isinstance(message, sdk.types.JSONRPCResponse):
-        message.result = _hide(message.result, secrets)
-    elif message.params:
-        message.params = _hide(message.params, secrets)
 
 
 def _hide(value: Any, secrets: tuple[str, ...]) -> Any:

@@ -15,7 +15,7 @@ import json
 import os
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -96,7 +96,12 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
                 target = await _target(stream)
                 is_taken = redirect.take(f"{parts.scheme}://{parts.netloc}{target}")
                 text = "You can close this window and return." if is_taken else "Not found."
-                await _reply(stream, 200 if is_taken else 404, text)
+                status = "200 OK" if is_taken else "404 Not Found"
+                body = _PAGE.format(text).encode()
+                head = f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n"
+                head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await stream.send(head.encode() + body)
 
     async with listener, anyio.create_task_group() as serving:
         serving.start_soon(listener.serve, answer_browser)
@@ -117,15 +122,6 @@ async def _target(stream: SocketStream) -> str:
     method, _, tail = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
     target = tail.partition(" ")[0]
     return target if method == "GET" and target.startswith("/") else ""
-
-
-async def _reply(stream: SocketStream, status: int, text: str) -> None:
-    body = _PAGE.format(text).encode()
-    head = f"HTTP/1.1 {status} {'OK' if status == 200 else 'Not Found'}\r\nContent-Type: text/html; charset=utf-8\r\n"
-    try:
-        await stream.send(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return
 
 
 # Of metadata, registrations and tokens.
@@ -334,7 +330,19 @@ class SignIn:
             "scope": " ".join(spec.scopes) or None,
             "application_type": "native",
         }
-        storage = _Storage(self.tokens, _account(spec), _configured_registration(spec, redirect_uri))
+        # Without a configured registration the host registers itself.
+        registration: OAuthClientInformationFull | None = None
+        if spec.client_id:
+            registration = sdk.auth.OAuthClientInformationFull.model_validate(
+                {
+                    "client_id": spec.client_id,
+                    "client_secret": spec.client_secret or None,
+                    "redirect_uris": [redirect_uri],
+                    "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
+                    "issuer": spec.issuer or None,
+                }
+            )
+        storage = _Storage(self.tokens, _account(spec), registration)
         metadata = _with_scopes(spec.scopes, sdk.auth.OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
         provider = sdk.client_auth.OAuthClientProvider(
@@ -452,17 +460,3 @@ def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAut
 def _issuer_of(provider: OAuthClientProvider) -> str:
     metadata = provider.context.oauth_metadata
     return str(metadata.issuer) if metadata is not None else ""
-
-
-def _configured_registration(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformationFull | None:
-    """Return the configured client registration; None if the host registers itself."""
-    if not spec.client_id:
-        return None
-    registration = {
-        "client_id": spec.client_id,
-        "client_secret": spec.client_secret or None,
-        "redirect_uris": [redirect_uri],
-        "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
-        "issuer": spec.issuer or None,
-    }
-    return sdk.auth.OAuthClientInformationFull.model_validate(registration)

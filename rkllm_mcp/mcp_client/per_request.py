@@ -120,7 +120,16 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             headers = tuple(fill(self.spec.headers_template, server_tokens).items())
         except MissingTokenError as error:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {error}") from None
-        session = self._sessions.get(headers) or self._connect(headers, server_tokens)
+        session = self._sessions.get(headers)
+        if session is None:
+            if self._tasks is None:
+                raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
+            # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
+            spec = self.spec.model_copy(update={"lazy": False, "idle_stop_s": None})
+            secrets, on_change = secrets_of({}, server_tokens), self._on_session_change
+            connection = Connection(spec, self._host, on_change=on_change, headers=dict(headers), secrets=secrets)
+            session = self._sessions[headers] = _Session(connection)
+            self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
         session.users += 1
         try:
             yield session.connection
@@ -129,19 +138,6 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
             if not session.users:
                 self._sessions.pop(headers, None)
                 session.connection.stop()
-
-    def _connect(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
-        if self._tasks is None:
-            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
-        # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
-        spec = self.spec.model_copy(update={"lazy": False, "idle_stop_s": None})
-        secrets = secrets_of({}, tokens)
-        connection = Connection(
-            spec, self._host, on_change=self._on_session_change, headers=dict(headers), secrets=secrets
-        )
-        session = self._sessions[headers] = _Session(connection)
-        self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
-        return session
 
     def _on_session_change(self, connection: Connection) -> None:
         for line in connection.notes.shown() if connection.state in ("failed", "died") else ():

@@ -93,27 +93,6 @@ async def _list_templates(client: Client, connection: AnyConnection) -> list[Res
     ]
 
 
-def _contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text for the model; several contents are separated by their URIs."""
-    readable = [_with_decoded_text(content) for content in contents]
-    if not readable:
-        return "(empty)"
-    if len(readable) == 1 and "text" in readable[0]:
-        return result_text({"content": [{"type": "text", "text": readable[0]["text"]}]})
-    return result_text({"content": [{"type": "resource", "resource": content} for content in readable]})
-
-
-def _with_decoded_text(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add the decoded text to a content of a textual type that the server sent as a blob."""
-    blob = content.get("blob")
-    if "text" in content or not isinstance(blob, str) or not str(content.get("mimeType", "")).startswith(_TEXTUAL):
-        return content
-    try:
-        return {**content, "text": base64.b64decode(blob, validate=True).decode("utf-8")}
-    except (binascii.Error, UnicodeDecodeError):
-        return content
-
-
 async def _list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
     if client.server_capabilities.prompts is None:
         return []
@@ -139,19 +118,6 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
             text = f"{turns.pop().text}\n\n{text}"
         turns.append(Message(message.role, text))
     return FilledPrompt(template, tuple(turns))
-
-
-def _check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
-    """Raise a ToolboxError that names an argument which is missing, or which the prompt does not declare."""
-    names = [argument.name for argument in template.arguments]
-    unknown = next((name for name in arguments if name not in names), None)
-    if unknown is not None:
-        advice = closest(unknown, names) if names else "it takes none"
-        raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {advice}")
-    missing = [a.name for a in template.arguments if a.required and not arguments.get(a.name)]
-    if missing:
-        example = " ".join(f"{name}=…" for name in missing)
-        raise ToolboxError(f"prompt '{template.name}' needs {', '.join(missing)}; add {example}")
 
 
 def closest(name: str, names: Iterable[str]) -> str:
@@ -216,7 +182,20 @@ class ResourceHub:
         contents = tuple(
             content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents
         )
-        text = _contents_text(contents)
+        # Contents of a textual type that the server sent as blobs are decoded.
+        readable: list[Mapping[str, Any]] = []
+        for content in contents:
+            blob, is_textual = content.get("blob"), str(content.get("mimeType", "")).startswith(_TEXTUAL)
+            decoded: dict[str, str] = {}
+            if "text" not in content and isinstance(blob, str) and is_textual:
+                with contextlib.suppress(binascii.Error, UnicodeDecodeError):
+                    decoded["text"] = base64.b64decode(blob, validate=True).decode("utf-8")
+            readable.append({**content, **decoded})
+        # Several contents are separated by their URIs.
+        blocks: list[dict[str, Any]] = [{"type": "resource", "resource": content} for content in readable]
+        if len(readable) == 1 and "text" in readable[0]:
+            blocks = [{"type": "text", "text": readable[0]["text"]}]
+        text = result_text({"content": blocks}) if blocks else "(empty)"
         if omitted := max(0, len(text) - limit_chars):
             text = f"{text[:limit_chars]}\n… truncated, {omitted} more characters"
         return ResourceContent(name, uri, without_invisible(text)[0], omitted > 0, contents)
@@ -237,7 +216,10 @@ class ResourceHub:
         """
         connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
-            await _follow(session, self.updates, uri, on_update, task_status)
+            if await session.request(_is_modern):
+                await _follow_events(session, uri, on_update, task_status)
+            else:
+                await _follow_notifications(session, self.updates, uri, on_update, task_status)
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
@@ -251,7 +233,15 @@ class ResourceHub:
         A ToolboxError if the prompt does not exist, an argument is missing or unknown, or the server refused.
         """
         template = await self._template(reference, context)
-        _check_arguments(template, arguments)
+        names = [argument.name for argument in template.arguments]
+        unknown = next((name for name in arguments if name not in names), None)
+        if unknown is not None:
+            advice = closest(unknown, names) if names else "it takes none"
+            raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {advice}")
+        missing = [a.name for a in template.arguments if a.required and not arguments.get(a.name)]
+        if missing:
+            example = " ".join(f"{name}=…" for name in missing)
+            raise ToolboxError(f"prompt '{template.name}' needs {', '.join(missing)}; add {example}")
         problem = f"prompt '{template.name}' of server '{template.server}' could not be filled"
         connection = self.connections[template.server]
         filled = await _request(connection, lambda client: fill_prompt(client, template, arguments), context, problem)
@@ -424,19 +414,6 @@ async def _request(
     raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")
 
 
-async def _follow(
-    connection: Connection, updates: ResourceUpdates, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]
-) -> None:
-    """Do what ``ResourceHub.subscribe`` does: with an event stream since 2026-07-28, with notifications before.
-
-    A subscription ends with its connection; to continue, subscribe again and read the resource.
-    """
-    if await connection.request(_is_modern):
-        await _follow_events(connection, uri, on_update, task_status)
-    else:
-        await _follow_notifications(connection, updates, uri, on_update, task_status)
-
-
 async def _is_modern(client: Client) -> bool:
     return client.session.discover_result is not None
 
@@ -481,7 +458,12 @@ async def _follow_notifications(
                     await on_update(address)
         finally:
             if not gone.is_set():
-                await _unsubscribe(connection, uri)
+                request = sdk.types.UnsubscribeRequest(params=sdk.types.UnsubscribeRequestParams(uri=uri))
+                with (
+                    anyio.move_on_after(_UNSUBSCRIBE_TIMEOUT_S, shield=True),
+                    contextlib.suppress(ServerRefusedError, ServerUnavailableError),
+                ):
+                    await connection.request(lambda client: client.session.send_request(request, sdk.types.EmptyResult))
     raise _lost(connection, uri)
 
 
@@ -501,12 +483,3 @@ async def _subscribe(client: Client, connection: Connection, uri: str) -> anyio.
         sdk.types.SubscribeRequest(params=sdk.types.SubscribeRequestParams(uri=uri)), sdk.types.EmptyResult
     )
     return gone
-
-
-async def _unsubscribe(connection: Connection, uri: str) -> None:
-    request = sdk.types.UnsubscribeRequest(params=sdk.types.UnsubscribeRequestParams(uri=uri))
-    with (
-        anyio.move_on_after(_UNSUBSCRIBE_TIMEOUT_S, shield=True),
-        contextlib.suppress(ServerRefusedError, ServerUnavailableError),
-    ):
-        await connection.request(lambda client: client.session.send_request(request, sdk.types.EmptyResult))

@@ -55,7 +55,18 @@ def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[
     if spec.cwd is not None and not _is_too_wide(spec.cwd, home):
         paths.append(spec.cwd)
     script = script_of(str(program), spec.args, spec.cwd)
-    return [*paths, *(_project(script, home) if script and script.is_file() else ())]
+    # Of a script the nearest folder with a project file, else the script and its modules.
+    for path in dict.fromkeys((script, script.resolve())) if script and script.is_file() else ():
+        tree = _outermost_node_modules(path)
+        folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
+        marked = (folder for folder in folders if any((folder / name).is_file() for name in _PROJECT_FILES))
+        project = tree or next(marked, None)
+        paths.append(project or path)
+        # The source files and Python packages next to a script, which it may import.
+        for module in path.parent.iterdir() if project is None and path.parent in folders else ():
+            is_source = module.suffix == path.suffix and module.is_file()
+            paths += [module] if is_source or (module / "__init__.py").is_file() else []
+    return paths
 
 
 def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -66,25 +77,21 @@ def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterato
         path = pending.pop()
         real = path.resolve()
         for folder in dict.fromkeys((path, real)):
-            yield from _installation(folder, home)
+            tree = _outermost_node_modules(folder)
+            if tree is not None:
+                yield tree
+            else:
+                above = folder.parent.parent
+                if (above / "pyvenv.cfg").is_file():
+                    yield from _environment(above)
+                elif folder.parent.name in ("bin", "shims") and not _is_too_wide(above, home):
+                    yield above
+                else:
+                    yield folder
+                    if folder.name == "uvx" and (folder.parent / "uv").exists():
+                        yield folder.parent / "uv"
         interpreter = _interpreter(real, env)
         pending += [interpreter] if interpreter else []
-
-
-def _installation(program: Path, home: Path) -> Iterator[Path]:
-    tree = _outermost_node_modules(program)
-    if tree is not None:
-        yield tree
-        return
-    above = program.parent.parent
-    if (above / "pyvenv.cfg").is_file():
-        yield from _environment(above)
-    elif program.parent.name in ("bin", "shims") and not _is_too_wide(above, home):
-        yield above
-    else:
-        yield program
-        if program.name == "uvx" and (program.parent / "uv").exists():
-            yield program.parent / "uv"
 
 
 def _environment(root: Path) -> Iterator[Path]:
@@ -126,20 +133,6 @@ def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path
     script = Path(cwd or ".", args[0]).absolute()
     # An argument without a suffix may be a subcommand, as in "deno run".
     return script if script.suffix or script.is_file() else None
-
-
-def _project(script: Path, home: Path) -> Iterator[Path]:
-    """Yield the project folder of a script, the nearest one with a project file, else the script and its modules."""
-    for path in dict.fromkeys((script, script.resolve())):
-        tree = _outermost_node_modules(path)
-        folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
-        marked = (folder for folder in folders if any((folder / name).is_file() for name in _PROJECT_FILES))
-        project = tree or next(marked, None)
-        yield project or path
-        # The source files and Python packages next to a script, which it may import.
-        for module in path.parent.iterdir() if project is None and path.parent in folders else ():
-            if (module.suffix == path.suffix and module.is_file()) or (module / "__init__.py").is_file():
-                yield module
 
 
 def _outermost_node_modules(path: Path) -> Path | None:
@@ -193,25 +186,28 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     for folder in paths:
         words += ["--ro-bind", str(folder), str(folder)]
     if folders.caches is not None and program.name in _RUNNERS:
-        words += _cache(folders.caches / _UNSAFE.sub("_", spec.name), home)
+        # A lasting cache, separate from the user's own, for programs that download what they run.
+        lasting, cache = folders.caches / _UNSAFE.sub("_", spec.name), f"{home}/.cache"
+        lasting.mkdir(mode=0o700, parents=True, exist_ok=True)
+        words += ["--bind", str(lasting), cache, "--setenv", "XDG_CACHE_HOME", cache]
+        words += ["--setenv", "npm_config_cache", f"{cache}/npm", "--setenv", "UV_CACHE_DIR", f"{cache}/uv"]
+        words += ["--setenv", "UV_PYTHON_INSTALL_DIR", f"{cache}/uv-python"]
     # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(variables.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
-    for path in dict.fromkeys(_masked_paths([*paths, *variables], folders.hidden)):
+    # Where hidden files and folders of the host would be seen.
+    masked: list[Path] = []
+    for hidden in (path.resolve() for path in folders.hidden if path.exists()):
+        for visible in (*paths, *variables):
+            real = visible.resolve()
+            if real == hidden or hidden in real.parents:
+                masked.append(visible)
+            elif real in hidden.parents:
+                masked.append(visible / hidden.relative_to(real))
+    for path in dict.fromkeys(masked):
         words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
-
-
-def _masked_paths(visible: Sequence[Path], hidden: Sequence[Path]) -> Iterator[Path]:
-    """Yield the paths inside the sandbox at which ``hidden`` files and folders of the host would be seen."""
-    for path in (path.resolve() for path in hidden if path.exists()):
-        for path_inside in visible:
-            real = path_inside.resolve()
-            if real == path or path in real.parents:
-                yield path_inside
-            elif real in path.parents:
-                yield path_inside / path.relative_to(real)
 
 
 def _system(*, network: bool) -> Iterator[str]:
@@ -232,15 +228,6 @@ def _system(*, network: bool) -> Iterator[str]:
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return the folder of the download caches: ``$XDG_CACHE_HOME/rkllm-mcp/sandbox``."""
     return user_folder("cache", environment) / "sandbox"
-
-
-def _cache(folder: Path, home: str) -> Iterator[str]:
-    """Bind a persistent cache, separate from the user's own, for programs that download what they run."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    cache = f"{home}/.cache"
-    yield from ("--bind", str(folder), cache, "--setenv", "XDG_CACHE_HOME", cache)
-    yield from ("--setenv", "npm_config_cache", f"{cache}/npm", "--setenv", "UV_CACHE_DIR", f"{cache}/uv")
-    yield from ("--setenv", "UV_PYTHON_INSTALL_DIR", f"{cache}/uv-python")
 
 
 def _existing(paths: Sequence[Path], key: str) -> Iterator[Path]:

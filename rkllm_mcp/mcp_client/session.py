@@ -120,7 +120,30 @@ def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[
         except SchemaCostError as error:
             note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
             continue
-        tool_spec = _spec(tool, spec.name)
+        hints = tool.annotations
+        # The arguments that a server says no model needs to read, of those that are not required.
+        required = as_list(tool.input_schema.get("required"))
+        names = as_list((tool.meta or {}).get(TUNING))
+        tuning = tuple(name for name in names if isinstance(name, str) and name not in required)
+        # The argument that takes the user's words, if its schema lists it as a text.
+        named = (tool.meta or {}).get(QUESTION_ARGUMENT)
+        question = named if isinstance(named, str) else ""
+        asked = as_mapping(as_mapping(tool.input_schema.get("properties")).get(question))
+        tool_spec = ToolSpec(
+            name=tool.name,
+            description=tool.description or tool.title or "",
+            input_schema=tool.input_schema,
+            server=spec.name,
+            wire_name=tool.name,
+            read_only=hints.read_only_hint if hints else None,
+            destructive=hints.destructive_hint if hints else None,
+            as_task=tool.execution is not None and tool.execution.task_support == "required",
+            title=tool.title or (hints.title if hints else None) or "",
+            texts=_texts(tool.meta or {}),
+            question_argument=question if asked.get("type") == "string" else "",
+            is_helper=(tool.meta or {}).get(HELPER) is True,
+            tuning=tuning,
+        )
         room -= size_of([tool_spec.name, tool_spec.title, tool_spec.description, tool_spec.input_schema], room + 1)
         if room < 0:
             note(f"(its tools have more than {MOST_LIST_BYTES // 1024**2} MB; the first {len(offered)} are used)")
@@ -145,38 +168,6 @@ async def resource_names(client: Client) -> tuple[str, ...]:
     except Exception:  # noqa: BLE001  (the SDK raises several unrelated types; the tools serve without resources)
         return ()
     return ()
-
-
-def _spec(tool: Tool, server: str) -> ToolSpec:
-    hints = tool.annotations
-    # The arguments that a server says no model needs to read, of those that are not required.
-    required = as_list(tool.input_schema.get("required"))
-    names = as_list((tool.meta or {}).get(TUNING))
-    tuning = tuple(name for name in names if isinstance(name, str) and name not in required)
-    return ToolSpec(
-        name=tool.name,
-        description=tool.description or tool.title or "",
-        input_schema=tool.input_schema,
-        server=server,
-        wire_name=tool.name,
-        read_only=hints.read_only_hint if hints else None,
-        destructive=hints.destructive_hint if hints else None,
-        as_task=tool.execution is not None and tool.execution.task_support == "required",
-        title=tool.title or (hints.title if hints else None) or "",
-        texts=_texts(tool.meta or {}),
-        question_argument=_question_argument(tool),
-        is_helper=(tool.meta or {}).get(HELPER) is True,
-        tuning=tuning,
-    )
-
-
-def _question_argument(tool: Tool) -> str:
-    """Return the argument that takes the user's words; empty if its schema does not list it as a text."""
-    name = (tool.meta or {}).get(QUESTION_ARGUMENT)
-    if not isinstance(name, str):
-        return ""
-    schema = as_mapping(as_mapping(tool.input_schema.get("properties")).get(name))
-    return name if schema.get("type") == "string" else ""
 
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -166,7 +166,21 @@ class _TaskRun:
     async def _result(self, state: _State) -> types.CallToolResult:
         while state.status in _RUNNING:
             await self._report(state)
-            if not await self._answer_inputs(state):
+            responses: dict[str, Any] = {}
+            for key, input_request in (state.input_requests or {}).items():
+                if key in self.answered:
+                    continue
+                self.answered.add(key)
+                input_context = ClientRequestContext(session=self.session, request_id=key, meta=None)
+                response = await self.session.dispatch_input_request(input_context, input_request)
+                if isinstance(response, types.ErrorData):
+                    await self._cancel()
+                    raise MCPError.from_error_data(response)
+                responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+            if responses:
+                params = _UpdateParams(task_id=self.task_id, input_responses=responses)
+                await self.session.send_request(_Update(params=params), types.EmptyResult)
+            else:
                 await anyio.sleep(state.interval_s())
             state = await self._next()
         await self._report(state)
@@ -189,24 +203,6 @@ class _TaskRun:
         self.reported = news
         self.reports += 1
         await self.context.on_progress(self.reports, None, state.status_message or state.status.replace("_", " "))
-
-    async def _answer_inputs(self, state: _State) -> bool:
-        """Answer the task's input requests; return False if all of them were answered before."""
-        responses: dict[str, Any] = {}
-        for key, request in (state.input_requests or {}).items():
-            if key in self.answered:
-                continue
-            self.answered.add(key)
-            context = ClientRequestContext(session=self.session, request_id=key, meta=None)
-            response = await self.session.dispatch_input_request(context, request)
-            if isinstance(response, types.ErrorData):
-                await self._cancel()
-                raise MCPError.from_error_data(response)
-            responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
-        if responses:
-            params = _UpdateParams(task_id=self.task_id, input_responses=responses)
-            await self.session.send_request(_Update(params=params), types.EmptyResult)
-        return bool(responses)
 
     async def _cancel(self) -> None:
         request = _Cancel(params=types.CancelTaskRequestParams(task_id=self.task_id))

@@ -47,21 +47,18 @@ class WireLog:
             line = {"time": now, "server": server, "direction": direction, "message": public}
             # A log that cannot be written must not fail a call.
             with contextlib.suppress(OSError, ValueError):
-                self._write(clean(json.dumps(line, ensure_ascii=False)) + "\n")
+                if self._file.tell() > self._max_bytes:
+                    self._file.close()
+                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+                    self._file = self._open()
+                self._file.write((clean(json.dumps(line, ensure_ascii=False)) + "\n").encode("utf-8", "replace"))
+                self._file.flush()
 
         return write
 
     def close(self) -> None:
         """Close the file; later messages are dropped."""
         self._file.close()
-
-    def _write(self, line: str) -> None:
-        if self._file.tell() > self._max_bytes:
-            self._file.close()
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-            self._file = self._open()
-        self._file.write(line.encode("utf-8", "replace"))
-        self._file.flush()
 
     def _open(self) -> IO[bytes]:
         return os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

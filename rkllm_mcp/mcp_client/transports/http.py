@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -249,8 +249,20 @@ async def _error_response(
 
 async def _refusal(call: str | int, response: httpx2.Response, *, has_session: bool) -> dict[str, Any]:
     """Return the JSON-RPC error for an HTTP error: the server's own if it sent one."""
-    body = await _start_of_body(response)
-    error = _own_error(body)
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _MAX_ERROR_BYTES:
+                break
+    except (sdk.httpx2.HTTPError, sdk.httpx2.StreamError):
+        pass
+    finally:
+        await response.aclose()
+    error: dict[str, Any] | None = None
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        own: Any = json.loads(body)["error"]
+        error = cast("dict[str, Any]", own) if isinstance(own["code"], int) else None
     status = response.status_code
     is_method = error is not None and error["code"] == _METHOD_NOT_FOUND
     is_unknown = status == HTTPStatus.NOT_FOUND and not is_method
@@ -268,29 +280,6 @@ async def _refusal(call: str | int, response: httpx2.Response, *, has_session: b
         details = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         data = {**details, "httpStatus": status}
     return _error(call, str(error.get("message", "")), error["code"], data)
-
-
-async def _start_of_body(response: httpx2.Response) -> bytes:
-    body = b""
-    try:
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > _MAX_ERROR_BYTES:
-                break
-    except (sdk.httpx2.HTTPError, sdk.httpx2.StreamError):
-        pass
-    finally:
-        await response.aclose()
-    return body
-
-
-def _own_error(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON-RPC error in the body of a refusal."""
-    try:
-        error: Any = json.loads(body)["error"]
-        return cast("dict[str, Any]", error) if isinstance(error["code"], int) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[str, Any]:

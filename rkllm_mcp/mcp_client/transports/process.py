@@ -110,22 +110,26 @@ class Child:
                     draining.start_soon(self._discard_output)
                     draining.start_soon(self.keep_errors)
                     self._stdin.close()
-                    await self._wait_or_signal(grace_s)
+                    steps = ((None, grace_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_GRACE_S))
+                    for number, timeout_s in steps:
+                        if number is not None:
+                            self.was_stopped = True
+                            self._signal(number)
+                        with anyio.move_on_after(timeout_s) as waiting:
+                            await anyio.wait_readable(self._exited.fileno())
+                        if not waiting.cancelled_caught:
+                            break
                     draining.cancel_scope.cancel()
         finally:
             self._signal(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_KILL_GRACE_S)
-            self._close()
-
-    async def _wait_or_signal(self, grace_s: float) -> None:
-        for number, timeout_s in ((None, grace_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_GRACE_S)):
-            if number is not None:
-                self.was_stopped = True
-                self._signal(number)
-            with anyio.move_on_after(timeout_s):
-                await anyio.wait_readable(self._exited.fileno())
-                return
+            with contextlib.suppress(BlockingIOError):
+                while chunk := os.read(self._errors.fileno(), _CHUNK_BYTES):
+                    self._stderr.feed(chunk)
+            self._stderr.finish()
+            for pipe in (self._stdin, self._stdout, self._errors, self._exited):
+                pipe.close()
 
     async def _discard_output(self) -> None:
         while await _read_pipe(self._stdout):
@@ -142,14 +146,6 @@ class Child:
             # EPERM: a member that changed its user cannot be signalled; the others have received the signal.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
-
-    def _close(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self._errors.fileno(), _CHUNK_BYTES):
-                self._stderr.feed(chunk)
-        self._stderr.finish()
-        for pipe in (self._stdin, self._stdout, self._errors, self._exited):
-            pipe.close()
 
 
 @asynccontextmanager

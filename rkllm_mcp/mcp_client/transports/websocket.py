@@ -64,7 +64,14 @@ async def open_websocket(
     # Not from the registry, so that no logging configuration applies to it.
     logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
     logger.addHandler(logging.NullHandler())
-    connecting = _connector()(
+
+    class Direct(connect):
+        """Connects to the given address only."""
+
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            return exc
+
+    connecting = Direct(
         spec.url,
         subprotocols=[Subprotocol(SUBPROTOCOL)],
         additional_headers=dict(headers),
@@ -95,13 +102,3 @@ class HandshakeRefusedError(ConnectionError):
     def __init__(self, status: int) -> None:
         super().__init__(f"the server answered HTTP {status}")
         self.status = status
-
-
-def _connector() -> type[connect]:
-    class Direct(connect):
-        """Connects to the given address only."""
-
-        def process_redirect(self, exc: Exception) -> Exception | str:
-            return exc
-
-    return Direct
