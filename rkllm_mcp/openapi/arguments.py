@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
 from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Location, Parameter, argument_key, sent_path
-from rkllm_mcp.openapi.schemas import Fields, Schemas
+from rkllm_mcp.openapi.schemas import Schemas
 
 _LOCATIONS: tuple[Location, ...] = ("path", "query", "header", "cookie")
 _DEFAULT_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
@@ -123,8 +123,23 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
         small = schemas.argument({"type": "string"} if is_text else schema, description)
         key = arguments.add("body", "body", small, required=declared is True)
         return BodySpec(media_type, whole=key, required=declared is True)
-    names = _fields(arguments, fields, as_node(content.get("encoding")), schemas, references, required=must)
-    return BodySpec(media_type, tuple(names), required=must, open=fields.open)
+    encodings = as_node(content.get("encoding"))
+    body_fields: list[BodyField] = []
+    for name, field_schema in fields.properties.items():
+        small = schemas.argument(field_schema)
+        key = arguments.add(name, "body", small, required=must and name in fields.required)
+        encoding = as_node(encodings.get(name))
+        explode = encoding.get("explode")
+        style = as_text(encoding.get("style"))
+        explode = explode if isinstance(explode, bool) else style in ("", "form")
+        content_type = as_text(encoding.get("contentType")).partition(",")[0].strip()
+        value = references.resolve(field_schema)
+        if value.get("type") == "array":
+            value = references.resolve(value.get("items"))
+        is_binary = as_text(value.get("contentMediaType")) == "application/octet-stream"
+        is_file = is_binary or value.get("format") == "binary" or value.get("type") == "file"
+        body_fields.append(BodyField(key, name, style, explode, content_type, is_file))
+    return BodySpec(media_type, tuple(body_fields), required=must, open=fields.open)
 
 
 def _choose_media_type(content: Node) -> tuple[str, Node]:
@@ -136,21 +151,3 @@ def _choose_media_type(content: Node) -> tuple[str, Node]:
                 # A range is not a content type; an API that accepts any type accepts JSON.
                 return ("application/json" if "*" in name and pattern is not _MEDIA_TYPES[-1] else name), value
     return next(iter(offered.items()), ("application/json", as_node(None)))
-
-
-def _fields(
-    arguments: Arguments, fields: Fields, encodings: Node, schemas: Schemas, references: References, *, required: bool
-) -> Iterator[BodyField]:
-    for name, schema in fields.properties.items():
-        key = arguments.add(name, "body", schemas.argument(schema), required=required and name in fields.required)
-        encoding = as_node(encodings.get(name))
-        explode = encoding.get("explode")
-        style = as_text(encoding.get("style"))
-        explode = explode if isinstance(explode, bool) else style in ("", "form")
-        content_type = as_text(encoding.get("contentType")).partition(",")[0].strip()
-        value = references.resolve(schema)
-        if value.get("type") == "array":
-            value = references.resolve(value.get("items"))
-        is_binary = as_text(value.get("contentMediaType")) == "application/octet-stream"
-        is_file = is_binary or value.get("format") == "binary" or value.get("type") == "file"
-        yield BodyField(key, name, style, explode, content_type, is_file)

@@ -95,7 +95,16 @@ class HttpClient:
             except TimeoutError:
                 raise HttpClientError(f"The API's answer was not complete after {self._total_s:g} s.") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
-                raise HttpClientError(_unreachable(request, error)) from None
+                where = origin_of(request.url) or "its address"
+                if isinstance(error, httpx2.ConnectTimeout):
+                    reason = f"The API at {where} cannot be reached: no connection in time."
+                elif isinstance(error, httpx2.TimeoutException):
+                    reason = f"The API at {where} did not answer in time."
+                elif isinstance(error, httpx2.ConnectError):
+                    reason = f"The API at {where} cannot be reached: {_reason(error)}."
+                else:
+                    reason = f"The exchange with the API at {where} failed: {_reason(error)}."
+                raise HttpClientError(reason) from None
             except ServerUnavailableError as error:
                 raise HttpClientError(f"The address of the API is refused: {error}.") from None
             target = answer.headers.get("location") if answer.status in {301, 302, 303, 307, 308} else None
@@ -176,17 +185,6 @@ def _redirect(request: Request, status: int, target: str) -> Request:
     return Request("GET", url, headers)
 
 
-def _unreachable(request: Request, error: Exception) -> str:
-    where = origin_of(request.url) or "its address"
-    if isinstance(error, httpx2.ConnectTimeout):
-        return f"The API at {where} cannot be reached: no connection in time."
-    if isinstance(error, httpx2.TimeoutException):
-        return f"The API at {where} did not answer in time."
-    if isinstance(error, httpx2.ConnectError):
-        return f"The API at {where} cannot be reached: {_reason(error)}."
-    return f"The exchange with the API at {where} failed: {_reason(error)}."
-
-
 # Length of the reason of a failed exchange.
 _MAX_REASON_CHARS = 200
 
@@ -213,37 +211,33 @@ _ADVICE = {
 def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> dict[str, Any]:
     """Return the JSON of a ``tools/call`` result, with ``secrets`` redacted and at most ``limit_chars`` of text."""
     is_error = answer.status >= 400 or answer.status < 200
-    text = _error(operation, answer, secrets) if is_error else _content(answer, secrets, limit_chars)
-    return text_result(text, is_error=is_error)
-
-
-def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> str:
     status = f"{answer.status} {answer.reason}".strip()
+    text = _text(answer, secrets) if answer.is_text else ""
+    if is_error:
+        return text_result(_error(operation, answer, redact(status, secrets), text), is_error=True)
+    size = "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)
     if not answer.is_text:
-        kind = answer.media_type or "data of unknown type"
-        return f"[{kind}, {_size(answer)}, not shown]"
-    text = _text(answer, secrets)
-    if not text.strip():
+        text = f"[{answer.media_type or 'data of unknown type'}, {size}, not shown]"
+    elif not text.strip():
         location = answer.headers.get("location")
-        return f"Done ({status})." + (f" Location: {redact(location, secrets)}" if location else "")
-    if len(text) > limit_chars or answer.is_cut:
-        return f"{text[:limit_chars]}\n… the answer has {_size(answer)}; only its beginning was read"
-    return text
+        text = f"Done ({status})." + (f" Location: {redact(location, secrets)}" if location else "")
+    elif len(text) > limit_chars or answer.is_cut:
+        text = f"{text[:limit_chars]}\n… the answer has {size}; only its beginning was read"
+    return text_result(text)
 
 
-def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> str:
-    status = f"{answer.status} {answer.reason}".strip()
+def _error(operation: Operation, answer: HttpResult, status: str, text: str) -> str:
+    """Return the sentence about an error status, and what the API says of it in ``text``."""
     advice = _ADVICE.get(answer.status, "the API itself has failed; try again later" if answer.status >= 500 else "")
     names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
     if answer.status == 401 and names:
         advice = f"{advice}; it takes the token {' or '.join(names)}"
     if wait := answer.headers.get("retry-after", "")[:40]:
         advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
-    text = _text(answer, secrets) if answer.is_text else ""
     if "html" in answer.media_type:
         text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
     text = shorten(text, _MAX_ERROR_CHARS)
-    sentence = f"The API answered {redact(status, secrets)}" + (f": {advice}" if advice else "") + "."
+    sentence = f"The API answered {status}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
 
 
@@ -257,7 +251,3 @@ def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
         # Truncation may have cut a token; remove a tail that could contain part of one.
         text = text[: -max(map(len, secrets)) * 2] if len(text) > max(map(len, secrets)) * 2 else ""
     return text
-
-
-def _size(answer: HttpResult) -> str:
-    return "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)

@@ -105,7 +105,12 @@ class _Builder:
                 raise ValueError(_TOO_MANY)
             kind = type(event).__name__
             if kind == "ScalarEvent":
-                self._scalar(event)
+                text: str = event.value
+                is_plain = event.implicit[0] and event.tag not in _TEXT_TAGS
+                value = _plain(text) if is_plain else text
+                if event.anchor:
+                    self._anchors[event.anchor] = value
+                self._add_value(value, text)
             elif kind in ("MappingStartEvent", "SequenceStartEvent"):
                 container: Any = {} if kind[0] == "M" else []
                 self._add_value(container, "")
@@ -118,14 +123,6 @@ class _Builder:
             elif kind == "DocumentEndEvent":
                 break
         return self._root
-
-    def _scalar(self, event: Any) -> None:
-        text: str = event.value
-        is_plain = event.implicit[0] and event.tag not in _TEXT_TAGS
-        value = _plain(text) if is_plain else text
-        if event.anchor:
-            self._anchors[event.anchor] = value
-        self._add_value(value, text)
 
     def _close(self) -> None:
         container, anchor = self._stack.pop()

@@ -160,8 +160,19 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
 
     An open body takes arguments that are not among its fields as well. ``boundary`` must not occur in any part.
     """
+    if body.whole and body.whole not in arguments:
+        return None
     if body.whole:
-        return _whole_body(body, arguments[body.whole], boundary) if body.whole in arguments else None
+        value = arguments[body.whole]
+        if "json" in body.media_type:
+            return body.media_type, _json(value)
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            form = _form(body.media_type, [(BodyField(str(name), str(name)), inner) for name, inner in items], boundary)
+            if form is not None:
+                return form
+        media_type = f"{body.media_type}; charset=utf-8" if body.media_type.startswith("text/") else body.media_type
+        return media_type, _content(value)[1]
     members = [(field, arguments[field.key]) for field in body.fields if field.key in arguments]
     if body.open:
         keys = {field.key for field in body.fields}
@@ -170,18 +181,6 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
         return None
     form = _form(body.media_type, members, boundary)
     return form or (body.media_type, _json({field.name: value for field, value in members}))
-
-
-def _whole_body(body: BodySpec, value: Any, boundary: str) -> tuple[str, bytes]:
-    if "json" in body.media_type:
-        return body.media_type, _json(value)
-    if isinstance(value, Mapping):
-        members = cast("Mapping[Any, Any]", value).items()
-        form = _form(body.media_type, [(BodyField(str(name), str(name)), inner) for name, inner in members], boundary)
-        if form is not None:
-            return form
-    media_type = f"{body.media_type}; charset=utf-8" if body.media_type.startswith("text/") else body.media_type
-    return media_type, _content(value)[1]
 
 
 def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
@@ -262,7 +261,19 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
 
     ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
     """
-    values = _fields_of(operation, arguments)
+    properties: Mapping[str, Any] = operation.input_schema["properties"]
+    spec = operation.body
+    own_names = {parameter.name: parameter.key for parameter in operation.parameters}
+    own_names |= {field.name: field.key for field in spec.fields if field.name not in own_names} if spec else {}
+    named = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
+    unknown = [name for name in named if name not in properties]
+    if unknown and not (spec and spec.open):
+        names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
+        raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
+    try:
+        values = coerce_arguments(named, operation.input_schema).value
+    except MismatchError as mismatch:
+        raise ArgumentError(mismatch.sentence) from None
     query = [pair for placed in _parameters_in(operation, values, "query") for pair in in_query(*placed)]
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
@@ -276,7 +287,7 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
         headers["Cookie"] = "; ".join(cookies)
     outside = {parameter.key for parameter in operation.parameters}
     in_body = {key: value for key, value in values.items() if key not in outside}
-    body = body_of(operation.body, in_body, secrets.token_hex(16)) if operation.body else None
+    body = body_of(spec, in_body, secrets.token_hex(16)) if spec else None
     headers = _override(headers, credentials.headers)
     if body is not None:
         # The Content-Type must match the boundary of the body.
@@ -285,22 +296,6 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     if query:
         url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
     return Request(operation.method, url, headers, body[1] if body else None)
-
-
-def _fields_of(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    properties: Mapping[str, Any] = operation.input_schema["properties"]
-    body = operation.body
-    own_names = {parameter.name: parameter.key for parameter in operation.parameters}
-    own_names |= {field.name: field.key for field in body.fields if field.name not in own_names} if body else {}
-    values = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
-    unknown = [name for name in values if name not in properties]
-    if unknown and not (body and body.open):
-        names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
-        raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
-    try:
-        return coerce_arguments(values, operation.input_schema).value
-    except MismatchError as mismatch:
-        raise ArgumentError(mismatch.sentence) from None
 
 
 def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:

@@ -112,7 +112,15 @@ class Schemas:
             small["type"] = types[0] if len(types) == 1 else list(types)
         if (form := as_text(schema.get("format"))) in _FORMATS:
             small["format"] = form
-        self._add_choices(small, schema)
+        choices = [choice for choice in as_list(schema.get("enum")) if not isinstance(choice, (dict, list))]
+        if "const" in schema and not isinstance(schema["const"], (dict, list)):
+            choices = [schema["const"]]
+        if choices:
+            if len(choices) <= _MAX_CHOICES and len(str(choices)) <= _MAX_CHOICE_CHARS:
+                small["enum"] = choices
+            else:
+                some = ", ".join(str(choice) for choice in choices[:6])
+                small["description"] = shorten_to_sentence(f"one of {len(choices)}: {some}, …", 160)
         for key in _LIMITS:
             limit = schema.get(key)
             if isinstance(limit, (int, float)) and not isinstance(limit, bool):
@@ -127,18 +135,6 @@ class Schemas:
         elif "object" in types:
             self._add_properties(small, schema, depth, trail)
         return small
-
-    def _add_choices(self, small: dict[str, Any], schema: Node) -> None:
-        choices = [choice for choice in as_list(schema.get("enum")) if not isinstance(choice, (dict, list))]
-        if "const" in schema and not isinstance(schema["const"], (dict, list)):
-            choices = [schema["const"]]
-        if not choices:
-            return
-        if len(choices) <= _MAX_CHOICES and len(str(choices)) <= _MAX_CHOICE_CHARS:
-            small["enum"] = choices
-            return
-        some = ", ".join(str(choice) for choice in choices[:6])
-        small["description"] = shorten_to_sentence(f"one of {len(choices)}: {some}, …", 160)
 
     def _add_properties(self, small: dict[str, Any], schema: Node, depth: int, trail: tuple[str, ...]) -> None:
         fields = self._own_fields(schema)

@@ -29,18 +29,18 @@ class Credentials:
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
     """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
-    schemes = {str(name): _scheme(str(name), references.resolve(node)) for name, node in definitions.items()}
-    return {name: scheme for name, scheme in schemes.items() if scheme is not None}
-
-
-def _scheme(name: str, definition: Node) -> Scheme | None:
-    kind, key = as_text(definition.get("type")).lower(), as_text(definition.get("name"))
-    if kind == "apikey" and key:
-        location = as_text(definition.get("in"))
-        return Scheme(name, location, key) if location in ("header", "query", "cookie") else None
-    if kind == "http" and as_text(definition.get("scheme")).lower() == "basic":
-        return Scheme(name, "basic")
-    return Scheme(name, "bearer") if kind in {"http", "oauth2", "openidconnect"} else None
+    schemes: dict[str, Scheme] = {}
+    for name, node in ((str(name), references.resolve(node)) for name, node in definitions.items()):
+        kind, key = as_text(node.get("type")).lower(), as_text(node.get("name"))
+        location = as_text(node.get("in"))
+        if kind == "apikey" and key:
+            if location in ("header", "query", "cookie"):
+                schemes[name] = Scheme(name, location, key)
+        elif kind == "http" and as_text(node.get("scheme")).lower() == "basic":
+            schemes[name] = Scheme(name, "basic")
+        elif kind in {"http", "oauth2", "openidconnect"}:
+            schemes[name] = Scheme(name, "bearer")
+    return schemes
 
 
 def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tuple[Scheme, ...], ...]:
@@ -66,7 +66,12 @@ def credentials_for(
         targets.get(scheme.kind, credentials.headers)[scheme.key] = value
     settled = {name.lower() for name in (*credentials.headers, *credentials.query, *credentials.cookies)}
     for scheme, token in _satisfy(operation.security, settled, tokens, server):
-        targets.get(scheme.kind, credentials.headers)[scheme.key] = _formatted_token(scheme, token)
+        text = token
+        if scheme.kind == "basic" and not token.lower().startswith("basic "):
+            text = f"Basic {base64.b64encode(token.encode()).decode() if ':' in token else token}"
+        elif scheme.kind == "bearer" and " " not in token:
+            text = f"Bearer {token}"
+        targets.get(scheme.kind, credentials.headers)[scheme.key] = text
     return credentials
 
 
@@ -82,12 +87,3 @@ def _satisfy(
         if values and all(token for _, token in values):
             return values
     return []
-
-
-def _formatted_token(scheme: Scheme, token: str) -> str:
-    """Return a token in the format of its scheme, unless it already is."""
-    if scheme.kind == "basic" and not token.lower().startswith("basic "):
-        return f"Basic {base64.b64encode(token.encode()).decode()}" if ":" in token else f"Basic {token}"
-    if scheme.kind == "bearer" and " " not in token:
-        return f"Bearer {token}"
-    return token

@@ -112,7 +112,17 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
     # A YAML id can be a number.
     operation_id = str(node.get("operationId") or "")
     name = operation_name(operation_id, method, path, state.names)
-    arguments, schema = _within_budget(state, method, path, item, node)
+    # The highest detail within the budget, else the lowest.
+    arguments = Arguments()
+    schema: dict[str, Any] = {}
+    for detail in _DETAILS:
+        schemas = Schemas(state.references, detail)
+        arguments = arguments_of(method, path, item, node, schemas, state.references, state.supplied)
+        schema = {"type": "object", "properties": arguments.properties}
+        if arguments.required:
+            schema["required"] = list(arguments.required)
+        if not schemas.is_exhausted and len(json.dumps(schema, ensure_ascii=False, default=str)) <= SCHEMA_CHARS:
+            break
     state.names.add(name)
     security = node.get("security", state.root.get("security"))
     levels = (node.get("servers"), item.get("servers"), state.root.get("servers"))
@@ -131,23 +141,6 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
         body=arguments.body,
         security=alternatives(security, state.schemes),
     )
-
-
-def _within_budget(
-    state: _ConversionState, method: str, path: str, item: Node, node: Node
-) -> tuple[Arguments, dict[str, Any]]:
-    """Return the arguments at the highest detail within the budget, else at the lowest detail."""
-    arguments = Arguments()
-    schema: dict[str, Any] = {}
-    for detail in _DETAILS:
-        schemas = Schemas(state.references, detail)
-        arguments = arguments_of(method, path, item, node, schemas, state.references, state.supplied)
-        schema = {"type": "object", "properties": arguments.properties}
-        if arguments.required:
-            schema["required"] = list(arguments.required)
-        if not schemas.is_exhausted and len(json.dumps(schema, ensure_ascii=False, default=str)) <= SCHEMA_CHARS:
-            break
-    return arguments, schema
 
 
 # The largest published specification has 13 MB.
@@ -208,7 +201,14 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
             note(remark)
         if len(conversion.notes) > _MAX_NOTES:
             note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
-        operations = _choose_operations(conversion, spec, reach)
+        operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
+        addresses = dict.fromkeys(operation.address for operation in operations)
+        if operations and not any(addresses):
+            raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
+        if reach is not None:
+            refusals = [reach.refusal(address) for address in addresses]
+            if refusals and refusals[0] and all(refusals):
+                raise refusals[0]
         yield RestApi(spec, operations, exchange)
 
 
@@ -222,18 +222,6 @@ def _convert(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url:
         raise ServerUnavailableError("its openapi_spec is not an OpenAPI document: it has no 'paths'; name another")
     supplied = frozenset(name.lower() for name in spec.headers_template)
     return convert(values, base_url=spec.openapi_base_url or "", spec_url=spec_url, supplied=supplied)
-
-
-def _choose_operations(conversion: Conversion, spec: OpenAPIServer, reach: Reach | None) -> list[Operation]:
-    """Return the included operations; a ServerUnavailableError if none has an address that may be reached."""
-    operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
-    if operations and not any(operation.address for operation in operations):
-        raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
-    if reach is not None:
-        refusals = [reach.refusal(address) for address in dict.fromkeys(operation.address for operation in operations)]
-        if refusals and refusals[0] and all(refusals):
-            raise refusals[0]
-    return operations
 
 
 def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
