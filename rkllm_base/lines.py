@@ -26,7 +26,12 @@ class Lines:
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
         while not self._lines and not self._has_ended:
-            head, *remaining = (await self._read_bytes()).split(b"\n")
+            try:
+                await anyio.wait_readable(self._descriptor)
+            except OSError:
+                # epoll refuses regular files, which are always readable.
+                await anyio.lowlevel.checkpoint()
+            head, *remaining = os.read(self._descriptor, _READ_BYTES).split(b"\n")
             self._has_ended = not head and not remaining
             self._parts.append(head)
             for other in remaining:
@@ -49,11 +54,3 @@ class Lines:
     def _end_line(self) -> None:
         self._lines.append(b"".join(self._parts).decode("utf-8", "replace"))
         self._parts.clear()
-
-    async def _read_bytes(self) -> bytes:
-        try:
-            await anyio.wait_readable(self._descriptor)
-        except OSError:
-            # epoll refuses regular files, which are always readable.
-            await anyio.lowlevel.checkpoint()
-        return os.read(self._descriptor, _READ_BYTES)

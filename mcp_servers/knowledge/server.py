@@ -34,9 +34,8 @@ from pydantic import ValidationError
 
 from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailableError
 from mcp_servers.knowledge.importing.documents import MEGABYTE
-from mcp_servers.knowledge.results import ToolOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
-from mcp_servers.knowledge.settings import Settings, TextForm
+from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
 from mcp_servers.knowledge.types import MAX_CLEARANCE, UNRESTRICTED, Access
 from mcp_servers.knowledge.validation import ToolArguments
@@ -160,7 +159,11 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         if problem:
             failed = _error_result(problem)
             return failed.model_copy(update={"structured_content": answer.structured_content()})
-        content = [TextContent(type="text", text=text) for text in text_contents(answer, service.settings.text)]
+        # Prose if requested and available, which has the citations already; else JSON and the sources.
+        prose = answer.passages() if service.settings.text == "passages" else ""
+        written = prose or json.dumps(answer.structured_content(), ensure_ascii=False, separators=(",", ":"))
+        texts = [written] if prose else [written, answer.sources()]
+        content = [TextContent(type="text", text=text) for text in texts if text]
         characters = sum(len(block.text) for block in content)
         if characters > _MAX_ANSWER:
             return _error_result(KnowledgeError("AnswerTooLarge", megabytes=characters // MEGABYTE))
@@ -173,15 +176,6 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-
-
-def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
-    """Return the text form of a result: prose if requested and available, else JSON and sources."""
-    prose = answer.passages() if form == "passages" else ""
-    written = prose or json.dumps(answer.structured_content(), ensure_ascii=False, separators=(",", ":"))
-    # Prose contains the citations already.
-    sources = "" if prose else answer.sources()
-    return [written, sources] if sources else [written]
 
 
 def _error_result(problem: KnowledgeError) -> CallToolResult:

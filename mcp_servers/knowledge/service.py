@@ -30,7 +30,7 @@ from mcp_servers.knowledge.importing.reader import FetchLimits, Reader, open_rea
 from mcp_servers.knowledge.ingest import DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.ocr.normalize import Judge, normalize
-from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
+from mcp_servers.knowledge.settings import Settings, WatchedFolder
 from mcp_servers.knowledge.types import (
     DEFAULT_THRESHOLD,
     MAX_RESULTS,
@@ -137,7 +137,13 @@ class KnowledgeService:
         """Add documents from a text, a path, a URL or the parts of a file."""
         base, attributes = arguments.text(BASE, ""), ingest.document_attributes(arguments)
         if arguments.has("data"):
-            return await self._add_part(arguments, base, attributes, call)
+            # A part of a file; the attributes of the last one count.
+            check_may_write(call.access, files=True)
+            writer = await self._writer(base, attributes, call.access)
+            upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
+            if blob is not None:
+                return await ingest.add_document(blob, writer, self._reader, call.on_progress)
+            return ingest.added_output(writer, upload_id=upload_id, received=received)
         text, path, url = (arguments.text(name, "") for name in ("text", "path", "url"))
         if sum(map(bool, (text.strip(), path, url))) != 1:
             reason = "is missing, or given more than once"
@@ -149,17 +155,6 @@ class KnowledgeService:
             allowed = ingest.allowed_path(path, self.settings.import_from, call.access)
             return await ingest.add_path(allowed, writer, self._reader, call.on_progress)
         return await ingest.add_document(url or ingest.text_blob(text), writer, self._reader, call.on_progress)
-
-    async def _add_part(
-        self, arguments: ToolArguments, base: str, attributes: NewDocument, call: CallContext
-    ) -> results.AddedOutput:
-        """Take a part of a file, and add the document after the last one; the attributes of that one count."""
-        check_may_write(call.access, files=True)
-        writer = await self._writer(base, attributes, call.access)
-        upload_id, received, blob = await anyio.to_thread.run_sync(self.uploads.take, arguments, call.access)
-        if blob is not None:
-            return await ingest.add_document(blob, writer, self._reader, call.on_progress)
-        return ingest.added_output(writer, upload_id=upload_id, received=received)
 
     async def read(self, arguments: ToolArguments, call: CallContext) -> results.ReadOutput:
         """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
@@ -295,7 +290,12 @@ async def open_service(
     reranker = reranker_from(models.reranker, key=models.reranker_key)
     former = (previous,) if previous else ()
     library_settings = LibrarySettings(embedder, reranker, former, settings.tenant_chunks, settings.database_url)
-    judge = _judge(models)
+    judge: Judge | None = None
+    if models.llm not in {"", "none"}:
+        url, _, model = models.llm.partition("#")
+        if not url.startswith(("http://", "https://")) or not model:
+            raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
+        judge = ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE, include_hidden=settings.include_hidden)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None
@@ -354,15 +354,6 @@ async def _watched_base(library: Library, name: str) -> KnowledgeBase:
     if len(matching) > 1:
         raise BadArgumentError("watch", f"names {name!r:.80}, the name of several knowledge bases", "Give an id")
     return matching[0] if matching else await library.create(name)
-
-
-def _judge(models: ModelSettings) -> Judge | None:
-    if models.llm in {"", "none"}:
-        return None
-    url, _, model = models.llm.partition("#")
-    if not url.startswith(("http://", "https://")) or not model:
-        raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
-    return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
 
 
 def embedder_from(text: str, *, key: str = "", timeout_s: int = 60, batch: int = 16) -> Embedder | None:

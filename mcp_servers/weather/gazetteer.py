@@ -147,8 +147,19 @@ class Gazetteer:
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
                         return PlaceMatch(places)
-        names_nothing = all(_NO_NAME.fullmatch(name) for name, _ in interpretations)
-        return PlaceMatch((), () if names_nothing else tuple(self._similar(query)))
+        if all(_NO_NAME.fullmatch(name) for name, _ in interpretations):
+            return PlaceMatch(())
+        # Places with similar spelling or pronunciation, or whose name the query contains.
+        key, index, cutoff = romaji_key(query), self._by_sound, _MIN_SIMILARITY_SOUND
+        if not key:
+            key, index, cutoff = fold(query), self._by_name, _MIN_SIMILARITY_KANJI
+        longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
+        near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
+        best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
+        best = best or [
+            place for name in self._contained_names(fold(query)) for place in self._by_name.get(fold(name), ())
+        ]
+        return PlaceMatch((), tuple(dict.fromkeys(best))[:_SUGGESTIONS])
 
     def find_in(self, text: str) -> PlaceMatch:
         """Return the place that a question names somewhere; none if it names none."""
@@ -261,19 +272,6 @@ class Gazetteer:
                     yield part
                 elif part in self._by_name:
                     yield min(self._by_name[part], key=lambda place: _RANK[place.kind]).name
-
-    def _similar(self, query: str) -> Iterator[Place]:
-        sound = romaji_key(query)
-        key, index, cutoff = fold(query), self._by_name, _MIN_SIMILARITY_KANJI
-        if sound:
-            key, index, cutoff = sound, self._by_sound, _MIN_SIMILARITY_SOUND
-        longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
-        near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
-        best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
-        best = best or [
-            place for name in self._contained_names(fold(query)) for place in self._by_name.get(fold(name), ())
-        ]
-        return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
 
 
 def _keys(place: Place) -> tuple[set[str], set[str]]:

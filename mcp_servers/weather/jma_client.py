@@ -112,7 +112,16 @@ class JmaClient:
             if cached and 0 <= now - cached.stored.checked_at < max_age_s:
                 return FetchedDocument(cached.value, stale=False)
             try:
-                cached = await self._renew(path, read, cached, now)
+                response = await self._get(path, cached)
+                if response.status == _NOT_MODIFIED and cached:
+                    renewed = replace(cached, stored=replace(cached.stored, checked_at=now))
+                else:
+                    etag, last_modified = (response.headers.get(name, "") for name in ("etag", "last-modified"))
+                    stored = StoredDocument(self._settings.base_url + path, now, etag, last_modified, response.content)
+                    renewed = _CachedDocument(stored, _read_json(path, response.content, read))
+                self._cached[path] = renewed
+                self._store.save(renewed.stored)
+                cached = renewed
             except (AgencyUnreachableError, AgencyUnreadableError):
                 if cached is None:
                     raise
@@ -130,20 +139,6 @@ class JmaClient:
         self._cached[path] = cached
         return cached
 
-    async def _renew(
-        self, path: str, read: Callable[[object], T], cached: _CachedDocument | None, now: float
-    ) -> _CachedDocument:
-        response = await self._get(path, cached)
-        if response.status == _NOT_MODIFIED and cached:
-            renewed = replace(cached, stored=replace(cached.stored, checked_at=now))
-        else:
-            etag, last_modified = (response.headers.get(name, "") for name in ("etag", "last-modified"))
-            stored = StoredDocument(self._settings.base_url + path, now, etag, last_modified, response.content)
-            renewed = _CachedDocument(stored, _read_json(path, response.content, read))
-        self._cached[path] = renewed
-        self._store.save(renewed.stored)
-        return renewed
-
     async def _get(self, path: str, cached: _CachedDocument | None) -> Answer:
         """Return the response for one document, 200 or 304, within the total time."""
         headers: dict[str, str] = {}
@@ -153,7 +148,16 @@ class JmaClient:
         with anyio.move_on_after(self._settings.total_timeout_s):
             for is_last in (*(False,) * (self._settings.tries - 1), True):
                 try:
-                    response = await fetch(self._connect(), "GET", path, _LIMITS, headers=headers)
+                    # At the first request: loading the trust store takes time and can fail on a minimal system.
+                    if self._client is None:
+                        self._client = httpx2.AsyncClient(
+                            base_url=self._settings.base_url,
+                            headers={"User-Agent": self._settings.user_agent, "Accept": "application/json"},
+                            timeout=httpx2.Timeout(
+                                self._settings.read_timeout_s, connect=self._settings.connect_timeout_s
+                            ),
+                        )
+                    response = await fetch(self._client, "GET", path, _LIMITS, headers=headers)
                 except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
                     # Without route, name or listener a retry after half a second would fail too, while the user waits.
                     raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
@@ -171,16 +175,6 @@ class JmaClient:
                         raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
                 await anyio.sleep(self._settings.pause_s)
         raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
-
-    def _connect(self) -> httpx2.AsyncClient:
-        # Created at the first request: loading the trust store takes time and can fail on a minimal system.
-        if self._client is None:
-            self._client = httpx2.AsyncClient(
-                base_url=self._settings.base_url,
-                headers={"User-Agent": self._settings.user_agent, "Accept": "application/json"},
-                timeout=httpx2.Timeout(self._settings.read_timeout_s, connect=self._settings.connect_timeout_s),
-            )
-        return self._client
 
 
 @asynccontextmanager

@@ -47,15 +47,6 @@ class ResourceUpdates:
     def __init__(self) -> None:
         self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
 
-    def heard_from(self, server: str) -> client_session.MessageHandlerFnT:
-        """Return a message handler that delivers a server's updates."""
-
-        async def on_message(message: client_session.IncomingMessage) -> None:
-            if isinstance(message, sdk.types.ResourceUpdatedNotification):
-                self.tell(server, str(message.params.uri))
-
-        return on_message
-
     def tell(self, server: str, uri: str) -> None:
         """Notify the subscribers of a resource or of one of its parents."""
         for listening, subscribed, stream in self._listeners:
@@ -366,10 +357,15 @@ class Answers:
 
         sampler = None if spec.sampling == "deny" else self._sampler
         gate = SamplingGate(spec, sampler, self._approve, in_flight, note) if sampler else None
+
+        async def on_message(message: client_session.IncomingMessage) -> None:
+            if isinstance(message, sdk.types.ResourceUpdatedNotification):
+                self.updates.tell(spec.name, str(message.params.uri))
+
         return Callbacks(
             sampling=gate.answer if gate else None,
             elicitation=elicitation_of(spec, in_flight, note),
             roots=roots_of(spec),
-            message=self.updates.heard_from(spec.name),
+            message=on_message,
             extensions=(Tasks(in_flight, spec.task_timeout_s),),
         )

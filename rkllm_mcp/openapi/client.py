@@ -96,14 +96,15 @@ class HttpClient:
                 raise HttpClientError(f"The API's answer was not complete after {self._total_s:g} s.") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 where = origin_of(request.url) or "its address"
+                detail = shorten(first_line(str(error)) or type(error).__name__, _MAX_REASON_CHARS).rstrip(".")
                 if isinstance(error, httpx2.ConnectTimeout):
                     reason = f"The API at {where} cannot be reached: no connection in time."
                 elif isinstance(error, httpx2.TimeoutException):
                     reason = f"The API at {where} did not answer in time."
                 elif isinstance(error, httpx2.ConnectError):
-                    reason = f"The API at {where} cannot be reached: {_reason(error)}."
+                    reason = f"The API at {where} cannot be reached: {detail}."
                 else:
-                    reason = f"The exchange with the API at {where} failed: {_reason(error)}."
+                    reason = f"The exchange with the API at {where} failed: {detail}."
                 raise HttpClientError(reason) from None
             except ServerUnavailableError as error:
                 raise HttpClientError(f"The address of the API is refused: {error}.") from None
@@ -187,10 +188,6 @@ def _redirect(request: Request, status: int, target: str) -> Request:
 
 # Length of the reason of a failed exchange.
 _MAX_REASON_CHARS = 200
-
-
-def _reason(error: Exception) -> str:
-    return shorten(first_line(str(error)) or type(error).__name__, _MAX_REASON_CHARS).rstrip(".")
 
 
 # Length of an error text for the model, after removing HTML.

@@ -200,7 +200,24 @@ class Approvals:
         if isinstance(outcome, ApprovalVerdict):
             return outcome
         with context.pause():
-            return await self._ask_person(spec, tool, call, context)
+            language = context.language or self.language
+            # Questions of one conversation wait for each other; calls without a conversation do not.
+            conversation = context.conversation_id
+            turn = (self._turns.get(conversation) if conversation else None) or asyncio.Lock()
+            self._turns[conversation] = turn
+            async with turn:
+                # The decision about a call that was ahead in the queue may apply to this one.
+                outcome = await self._rule_without_asking(spec, tool, call, context)
+                if isinstance(outcome, ApprovalVerdict):
+                    return outcome
+                is_usual = outcome.concern == "delete" and not outcome.has_changed
+                words = _words_of_writing(spec, tool, call, language) if is_usual else ""
+                question = Approval(call.id, call.name, call.arguments, words or outcome.text(language))
+                decision = await context.asker.approve(question)
+                # An approval of a repeated call is one of this call only.
+                if outcome.concern != "repeated" or decision == "never":
+                    self._store_decision(decision, outcome.key)
+            return self._verdict(decision, call.name, outcome.concern, context)
 
     async def approve_sampling(self, spec: MCPServerConfig, request: SamplingRequest, context: CallContext) -> bool:
         """Return True if a server may ask the model during a call; stored decisions survive the server's restart."""
@@ -231,28 +248,6 @@ class Approvals:
         )
         self._store_decision(decision, key)
         return decision not in (None, "deny", "never")
-
-    async def _ask_person(
-        self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
-    ) -> ApprovalVerdict:
-        language = context.language or self.language
-        # Questions of one conversation wait for each other; calls without a conversation do not.
-        conversation = context.conversation_id
-        turn = (self._turns.get(conversation) if conversation else None) or asyncio.Lock()
-        self._turns[conversation] = turn
-        async with turn:
-            # The decision about a call that was ahead in the queue may apply to this one.
-            outcome = await self._rule_without_asking(spec, tool, call, context)
-            if isinstance(outcome, ApprovalVerdict):
-                return outcome
-            is_usual = outcome.concern == "delete" and not outcome.has_changed
-            words = _words_of_writing(spec, tool, call, language) if is_usual else ""
-            question = Approval(call.id, call.name, call.arguments, words or outcome.text(language))
-            decision = await context.asker.approve(question)
-            # An approval of a repeated call is one of this call only.
-            if outcome.concern != "repeated" or decision == "never":
-                self._store_decision(decision, outcome.key)
-        return self._verdict(decision, call.name, outcome.concern, context)
 
     async def _rule_without_asking(
         self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext

@@ -55,7 +55,14 @@ class ModelClient:
         """Send a JSON request and return the JSON object of the answer."""
         try:
             limits = AnswerLimits(self._address.timeout_s, _ANSWER_BYTES, _ANSWER_VALUES)
-            response = await fetch(self._http_client(), "POST", self._address.url.rstrip("/") + path, limits, json=body)
+            # Created on first use: reading the trust store takes time.
+            if self._client is None:
+                key = self._address.key
+                self._client = httpx2.AsyncClient(
+                    headers={"Authorization": f"Bearer {key}"} if key else {},
+                    timeout=httpx2.Timeout(self._address.timeout_s, connect=_CONNECT_TIMEOUT_S),
+                )
+            response = await fetch(self._client, "POST", self._address.url.rstrip("/") + path, limits, json=body)
             answer: object = read_json(response.content, limits.values) if response.status == _OK else None
         except AnswerTooSlowError:
             raise EngineUnreachableError(self.place, f"no answer in {self._address.timeout_s:g} s") from None
@@ -74,16 +81,6 @@ class ModelClient:
         client, self._client = self._client, None
         if client:
             await close_in_time(client.aclose)
-
-    def _http_client(self) -> httpx2.AsyncClient:
-        # Created on first use: reading the trust store takes time.
-        if self._client is None:
-            key = self._address.key
-            self._client = httpx2.AsyncClient(
-                headers={"Authorization": f"Bearer {key}"} if key else {},
-                timeout=httpx2.Timeout(self._address.timeout_s, connect=_CONNECT_TIMEOUT_S),
-            )
-        return self._client
 
 
 class RemoteEmbedder:

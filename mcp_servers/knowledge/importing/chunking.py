@@ -61,39 +61,31 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
     for passage in passages:
         text = passage.text.strip("\n") + "\n"
         share = _share(text, limits)
-        if passage.is_atomic:
-            yield from _whole_pieces(text, share, passage.head_lines, limits)
-        elif share <= limits.paragraph:
+        if share <= (limits.whole if passage.is_atomic else limits.paragraph):
             yield _Piece(text, share, is_alone=share > 1)
+        elif passage.is_atomic:
+            lines = text.splitlines(keepends=True)
+            head = lines[: passage.head_lines]
+            repeated = _shorten_header(head, limits)
+            room = 1 - _share(repeated, limits)
+            rows = lines[passage.head_lines :] if repeated == "".join(head) else lines
+            pieces = (_Piece(part, _share(part, limits)) for line in rows for part in _parts(line, limits, room))
+            for part in _fill_chunks(pieces, room):
+                yield _Piece(f"{repeated}{part}\n", 1, is_alone=True)
         else:
             yield from (_Piece(part, _share(part, limits)) for part in _sentences(text, limits))
 
 
-def _whole_pieces(text: str, share: float, head_lines: int, limits: ChunkLimits) -> Iterator[_Piece]:
-    if share <= limits.whole:
-        yield _Piece(text, share, is_alone=share > 1)
-        return
-    lines = text.splitlines(keepends=True)
-    repeated = _shorten_header(lines[:head_lines], limits)
-    room = 1 - _share(repeated, limits)
-    rows = lines[head_lines:] if repeated == "".join(lines[:head_lines]) else lines
-    pieces = (_Piece(part, _share(part, limits)) for line in rows for part in _parts(line, limits, room))
-    for part in _fill_chunks(pieces, room):
-        yield _Piece(f"{repeated}{part}\n", 1, is_alone=True)
-
-
 def _shorten_header(lines: Sequence[str], limits: ChunkLimits) -> str:
     """Return the title and header of a table, each cell cut until they fill less than half of a chunk."""
-    for length in (0, *_HEADER_CELLS):
-        head = "".join(_with_short_cells(line, length) for line in lines) if length else "".join(lines)
+    head = "".join(lines)
+    for length in _HEADER_CELLS:
         if _share(head, limits) < 1 / 2:
             return head
-    return ""
-
-
-def _with_short_cells(line: str, length: int) -> str:
-    cells = (cell if len(cell) <= length else f"{cell[: length - 1]}…" for cell in line.rstrip("\n").split(CELL))
-    return f"{CELL.join(cells)}\n"
+        rows = [line.rstrip("\n").split(CELL) for line in lines]
+        short_rows = ([cell if len(cell) <= length else f"{cell[: length - 1]}…" for cell in row] for row in rows)
+        head = "".join(f"{CELL.join(row)}\n" for row in short_rows)
+    return head if _share(head, limits) < 1 / 2 else ""
 
 
 def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> Iterator[str]:

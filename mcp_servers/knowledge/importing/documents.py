@@ -249,15 +249,10 @@ def table_passage(rows: Iterable[Sequence[str]], head_rows: int = 0) -> Passage:
             characters += len(lines[-1])
         if characters > MAX_CHARACTERS:
             break
-    text = "\n".join(lines)
-    return Passage(text, is_atomic=True, head_lines=head_rows or _count_head(text))
-
-
-def _count_head(text: str) -> int:
-    """Return the number of lines up to the header, which has at least half as many cells as the widest row."""
-    lines = text.split("\n", _EXAMINED_ROWS)[:_EXAMINED_ROWS]
-    counts = [sum(bool(cell.strip()) for cell in line.split(CELL)) for line in lines]
-    widest = max(counts)
-    if widest < 2:
-        return 0
-    return next((at + 1 for at, count in enumerate(counts[:_MAX_HEAD]) if count > 1 and count * 2 >= widest), 1)
+    # Where it is not marked, the header has at least half as many cells as the widest row.
+    counts = [sum(bool(cell.strip()) for cell in line.split(CELL)) for line in lines[:_EXAMINED_ROWS]]
+    widest = max(counts, default=0)
+    if not head_rows and widest > 1:
+        wide = (at for at, count in enumerate(counts[:_MAX_HEAD], 1) if count > 1 and count * 2 >= widest)
+        head_rows = next(wide, 1)
+    return Passage("\n".join(lines), is_atomic=True, head_lines=head_rows)

@@ -31,7 +31,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from mcp_servers.knowledge.errors import KnowledgeError, StorageError, UnreadableFileError
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
+from mcp_servers.knowledge.importing.documents import ParsedDocument, Progress
 from mcp_servers.knowledge.importing.reader import Reader
 
 # Compared with every path component below the folder, case-insensitively.
@@ -247,9 +247,15 @@ class _FolderImport:
     async def import_file(self, file: FoundFile) -> FileReport:
         """Import a file unless it is unchanged, or still changing."""
         before = self.seen.get(file.path)
-        if self._is_growing(file, before):
-            return FileReport(str(file.path), "skipped", _GROWING)
-        if before and before.stamp == file.stamp and before.waiting is None:
+        is_changed = before is None or before.stamp != file.stamp
+        if is_changed or (before is not None and before.waiting is not None):
+            now = time.monotonic()
+            first, last = (before.waiting if before else None) or (now, now)
+            last = now if is_changed else last
+            self.seen[file.path] = SeenFile(file.stamp, waiting=(first, last))
+            if now - last < self.settle_s and now - first < _MAX_SETTLE_S:
+                return FileReport(str(file.path), "skipped", _GROWING)
+        elif before is not None:
             if before.problem:
                 return FileReport(str(file.path), "skipped", f"has not changed since this: {before.problem}")
             if file.path.as_uri() in self.content_hashes:
@@ -257,31 +263,19 @@ class _FolderImport:
         try:
             # A file that was one when the folder was listed may be a link by now.
             blob = await self.reader.load(file.path, follows_links=False)
-            report = await self._import(blob, file)
+            digest = await anyio.to_thread.run_sync(hashlib.sha256, blob.content)
+            if self.content_hashes.get(blob.uri) == digest.hexdigest():
+                report = FileReport(str(file.path), "unchanged")
+            else:
+                document = await self.reader.read_document(blob)
+                await self.store.add(document)
+                report = FileReport(str(file.path), "imported", " ".join(document.warnings))
         except StorageError:
             raise
         except KnowledgeError as problem:
             report = FileReport(str(file.path), "failed", str(problem))
         self.seen[file.path] = SeenFile(file.stamp, report.reason if report.outcome == "failed" else "")
         return report
-
-    def _is_growing(self, file: FoundFile, before: SeenFile | None) -> bool:
-        now = time.monotonic()
-        is_changed = before is None or before.stamp != file.stamp
-        first, last = (before.waiting if before else None) or (now, now)
-        if not is_changed and (before is None or before.waiting is None):
-            return False
-        last = now if is_changed else last
-        self.seen[file.path] = SeenFile(file.stamp, waiting=(first, last))
-        return now - last < self.settle_s and now - first < _MAX_SETTLE_S
-
-    async def _import(self, blob: Blob, file: FoundFile) -> FileReport:
-        digest = await anyio.to_thread.run_sync(hashlib.sha256, blob.content)
-        if self.content_hashes.get(blob.uri) == digest.hexdigest():
-            return FileReport(str(file.path), "unchanged")
-        document = await self.reader.read_document(blob)
-        await self.store.add(document)
-        return FileReport(str(file.path), "imported", " ".join(document.warnings))
 
     async def remove_document(self, uri: str) -> FileReport:
         """Remove the document of a deleted file."""
@@ -369,29 +363,25 @@ async def _signal_changes(folder: Path, rules: WatchRules, changed: asyncio.Even
     while not stop.is_set():
         if rules.uses_notifications:
             with suppress(ImportError, OSError):
-                await _signal_notifications(folder, rules, changed, stop)
+                # Optional; an OSError where the system sends none.
+                import watchfiles
+
+                def is_counted(_: object, path: str) -> bool:
+                    parts = Path(path).relative_to(folder).parts if Path(path).is_relative_to(folder) else ()
+                    return not any(map(is_ignored, parts))
+
+                notifications = cast("Any", watchfiles).awatch(
+                    folder,
+                    watch_filter=is_counted,
+                    debounce=int(rules.debounce_s * 1000),
+                    step=_STEP_MS,
+                    stop_event=stop,
+                    rust_timeout=int(rules.rescan_s * 1000),
+                    yield_on_timeout=True,
+                    ignore_permission_denied=True,
+                )
+                async with aclosing(notifications) as rounds:
+                    async for _ in rounds:
+                        changed.set()
         await anyio.sleep(rules.interval_s)
         changed.set()
-
-
-async def _signal_notifications(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:
-    """Signal the system's notifications; raise ImportError without watchfiles, OSError if none exist."""
-    import watchfiles
-
-    def is_counted(_: object, path: str) -> bool:
-        parts = Path(path).relative_to(folder).parts if Path(path).is_relative_to(folder) else ()
-        return not any(map(is_ignored, parts))
-
-    notifications = cast("Any", watchfiles).awatch(
-        folder,
-        watch_filter=is_counted,
-        debounce=int(rules.debounce_s * 1000),
-        step=_STEP_MS,
-        stop_event=stop,
-        rust_timeout=int(rules.rescan_s * 1000),
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-    )
-    async with aclosing(notifications) as rounds:
-        async for _ in rounds:
-            changed.set()

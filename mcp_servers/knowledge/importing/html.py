@@ -252,7 +252,15 @@ class HtmlReader:
         while waiting:
             node, is_read = waiting.pop()
             if is_read:
-                self._leave(node)
+                tag = node.tag or ""
+                if tag in _HEADINGS:
+                    self._links = self._letters_in_links = 0
+                    self.builder.heading(_HEADINGS[tag], self._take_text())
+                elif tag in _BLOCKS:
+                    self._flush()
+                    self._prefix = "" if tag == "li" else self._prefix
+                    if tag in {"ol", "ul", "menu"} and self._lists:
+                        self._lists.pop()
             elif self._enter(node):
                 waiting.append((node, True))
                 child = node.last_child
@@ -281,44 +289,26 @@ class HtmlReader:
                 self.builder.add(node.text(), is_atomic=True)
                 return False
         elif tag in _BLOCKS:
-            return self._enter_block(node, tag)
-        return True
-
-    def _enter_block(self, node: LexborNode, tag: str) -> bool:
-        if tag == "table" and (rows := _rows(node)):
-            self._end_lines()
-            for caption in node.css("caption"):
-                self.builder.add(_normalize_space(_inline(caption)))
-            self.builder.add_table(expand_spans(rows), head_rows=_count_head_rows(node))
-            return False
-        self._flush()
-        if tag in {"ol", "ul", "menu"}:
-            is_numbered = tag == "ol" and "list-style-type:none" not in _attribute(node, "style").replace(" ", "")
-            start = _number(_attribute(node, "start"), 1) if is_numbered else 0
-            self._lists.append((start, _attribute(node, "type")))
-        elif tag == "li":
-            self._prefix = self._item_mark(node)
-        return True
-
-    def _leave(self, node: LexborNode) -> None:
-        tag = node.tag or ""
-        if tag in _HEADINGS:
-            self._links = self._letters_in_links = 0
-            self.builder.heading(_HEADINGS[tag], self._take_text())
-        elif tag in _BLOCKS:
+            if tag == "table" and (rows := _rows(node)):
+                self._end_lines()
+                for caption in node.css("caption"):
+                    self.builder.add(_normalize_space(_inline(caption)))
+                self.builder.add_table(expand_spans(rows), head_rows=_count_head_rows(node))
+                return False
             self._flush()
-            self._prefix = "" if tag == "li" else self._prefix
-            if tag in {"ol", "ul", "menu"} and self._lists:
-                self._lists.pop()
-
-    def _item_mark(self, item: LexborNode) -> str:
-        """Return the bullet or number of a list item, and count it."""
-        if not self._lists or not self._lists[-1][0]:
-            return "- "
-        next_number, kind = self._lists[-1]
-        number = _number(_attribute(item, "value"), next_number)
-        self._lists[-1] = (number + 1, kind)
-        return f"{number_text(number, _LIST_KINDS.get(kind, 'decimal'))}. "
+            if tag in {"ol", "ul", "menu"}:
+                is_numbered = tag == "ol" and "list-style-type:none" not in _attribute(node, "style").replace(" ", "")
+                start = _number(_attribute(node, "start"), 1) if is_numbered else 0
+                self._lists.append((start, _attribute(node, "type")))
+            elif tag == "li":
+                if not self._lists or not self._lists[-1][0]:
+                    self._prefix = "- "
+                else:
+                    next_number, kind = self._lists[-1]
+                    number = _number(_attribute(node, "value"), next_number)
+                    self._lists[-1] = (number + 1, kind)
+                    self._prefix = f"{number_text(number, _LIST_KINDS.get(kind, 'decimal'))}. "
+        return True
 
     def _take_text(self) -> str:
         text, self._text = _normalize_space("".join(self._text)), []

@@ -205,7 +205,20 @@ class MarkdownReader:
         elif len(lines) > 1 and all(map(_INDENTED.match, lines)):
             self.builder.add(textwrap.dedent("\n".join(lines)), is_atomic=True)
         else:
-            self.builder.add(_paragraph(lines))
+            parts = [[lines[0]]]
+            for before, line in pairwise(lines):
+                # Two spaces or a backslash at the end are a hard line break.
+                if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
+                    parts.append([line])
+                else:
+                    parts[-1].append(line)
+            joined: list[str] = []
+            for part in parts:
+                indent = part[0][: len(part[0]) - len(part[0].lstrip())]
+                joined.append(part[0] if len(part) == 1 else indent + join_lines(part))
+            text = "\n".join(part.rstrip("\\ ") for part in joined)
+            text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
+            self.builder.add((_QUOTE.sub("", text) if ">" in text else text).strip())
 
     def _setext_heading(self, line: str) -> bool:
         """Turn the previous line into a heading if this line underlines it; return True if so."""
@@ -223,24 +236,6 @@ class MarkdownReader:
         lines, self._lines, self._fence = self._lines, [], ""
         is_closed = len(lines) > 1 and _FENCE.match(lines[-1])
         self.builder.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_atomic=True)
-
-
-def _paragraph(lines: list[str]) -> str:
-    """Join the lines of a paragraph; list items stay on lines."""
-    parts = [[lines[0]]]
-    for before, line in pairwise(lines):
-        # Two spaces or a backslash at the end are a hard line break.
-        if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
-            parts.append([line])
-        else:
-            parts[-1].append(line)
-    joined: list[str] = []
-    for part in parts:
-        indent = part[0][: len(part[0]) - len(part[0].lstrip())]
-        joined.append(part[0] if len(part) == 1 else indent + join_lines(part))
-    text = "\n".join(part.rstrip("\\ ") for part in joined)
-    text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
-    return (_QUOTE.sub("", text) if ">" in text else text).strip()
 
 
 def _cells(line: str) -> list[str]:

@@ -134,7 +134,12 @@ def format_of(blob: Blob) -> Format:
         if ending != "pdf" and blob.content.startswith(_OLE):
             raise EncryptedDocumentError(blob.name)
         raise DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
-    _check_not_binary(blob, head)
+    for magic, reason in _BINARY.items():
+        # Text may begin with two of these letters by chance.
+        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
+            raise UnsupportedFormatError(blob.name, reason)
+    if is_binary(blob.content):
+        raise UnsupportedFormatError(blob.name, "it is binary")
     # What the text is comes before what its name says.
     if declared and (file_format is None or file_format.reader not in _OPEN_READERS):
         return declared
@@ -163,7 +168,24 @@ def _marked_format(blob: Blob, head: bytes) -> Format | None:
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
-        return _format_of_zip(blob)
+        try:
+            with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
+                names = frozenset(archive.namelist())
+                types = _part_text(archive, "[Content_Types].xml")
+                media_type = _part_text(archive, "mimetype").strip()
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
+            raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
+        # The main part may have another name than usual.
+        for pattern, kind in _OFFICE_TYPES:
+            if pattern.search(types):
+                return kind
+        if _BINARY_WORKBOOK in types:
+            raise UnsupportedFormatError(blob.name, "it is a binary Excel file (xlsb)")
+        for name, file_format in _ZIPPED.items():
+            if name in names or (file_format.reader == "epub" and any(entry.endswith(f"/{name}") for entry in names)):
+                is_open = file_format.reader == "odt" and media_type.startswith(_OPEN_DOCUMENT)
+                return replace(file_format, media_type=media_type) if is_open else file_format
+        raise UnsupportedFormatError(blob.name, "it is an archive")
     if head.startswith(b"{\\rtf"):
         return RTF
     for magic, picture in _PICTURES.items():
@@ -172,41 +194,11 @@ def _marked_format(blob: Blob, head: bytes) -> Format | None:
     return None
 
 
-def _format_of_zip(blob: Blob) -> Format:
-    try:
-        with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
-            names = frozenset(archive.namelist())
-            types = _part_text(archive, "[Content_Types].xml")
-            media_type = _part_text(archive, "mimetype").strip()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
-        raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
-    # The main part may have another name than usual.
-    for pattern, kind in _OFFICE_TYPES:
-        if pattern.search(types):
-            return kind
-    if _BINARY_WORKBOOK in types:
-        raise UnsupportedFormatError(blob.name, "it is a binary Excel file (xlsb)")
-    for name, file_format in _ZIPPED.items():
-        if name in names or (file_format.reader == "epub" and any(entry.endswith(f"/{name}") for entry in names)):
-            is_open = file_format.reader == "odt" and media_type.startswith(_OPEN_DOCUMENT)
-            return replace(file_format, media_type=media_type) if is_open else file_format
-    raise UnsupportedFormatError(blob.name, "it is an archive")
-
-
 def _part_text(archive: zipfile.ZipFile, name: str) -> str:
     """Return the beginning of a part as text; empty if it is encrypted or there is none."""
     with suppress(KeyError, RuntimeError), archive.open(name) as part:
         return part.read(_MAX_TYPES_BYTES).decode("utf-8", "replace")
     return ""
-
-
-def _check_not_binary(blob: Blob, head: bytes) -> None:
-    for magic, reason in _BINARY.items():
-        # Text may begin with two of these letters by chance.
-        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
-            raise UnsupportedFormatError(blob.name, reason)
-    if is_binary(blob.content):
-        raise UnsupportedFormatError(blob.name, "it is binary")
 
 
 # Title, or empty for the document's name; passages; warnings.

@@ -103,7 +103,12 @@ class ParserProcess:
         is_answered = False
         try:
             with anyio.fail_after(seconds + _GRACE_S):
-                answer = await _round_trip(child, request)
+                if child.stdin is None or child.stdout is None:
+                    raise anyio.ClosedResourceError
+                await child.stdin.send(request)
+                received = BufferedByteReceiveStream(child.stdout)
+                length, _ = parser_worker.HEAD.unpack(await received.receive_exactly(parser_worker.HEAD.size))
+                answer = await received.receive_exactly(min(length, _MAX_ANSWER))
             is_answered = True
             return answer, 0
         except TimeoutError:
@@ -190,15 +195,6 @@ def memory_share(root: Path = Path("/")) -> int:
 def _absolute_path() -> list[str]:
     """Return ``sys.path`` with absolute entries, for a process with another working directory."""
     return [str(Path(entry).absolute()) for entry in sys.path]
-
-
-async def _round_trip(child: anyio.abc.Process, request: bytes) -> bytes:
-    if child.stdin is None or child.stdout is None:
-        raise anyio.ClosedResourceError
-    await child.stdin.send(request)
-    received = BufferedByteReceiveStream(child.stdout)
-    length, _ = parser_worker.HEAD.unpack(await received.receive_exactly(parser_worker.HEAD.size))
-    return await received.receive_exactly(min(length, _MAX_ANSWER))
 
 
 def _reason(exit_code: int, limits: ParseLimits) -> str:

@@ -83,7 +83,13 @@ def main() -> int:
     devnull = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(devnull, standard)
-    _limit(int(sys.argv[-1]))
+    memory_bytes = int(sys.argv[-1])
+    # The kernel ends this process first if the machine has no memory left.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    # Crashes are expected; core dumps are not useful.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         serve(requests, answers)
     except MemoryError:
@@ -126,15 +132,6 @@ def _parsed_reply(header: bytes, content: bytes) -> bytes:
         return pack_problem(DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _limit(memory_bytes: int) -> None:
-    # The kernel ends this process first if the machine has no memory left.
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    # Crashes are expected; core dumps are not useful.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _read_exactly(descriptor: int, size: int) -> bytes:

@@ -99,7 +99,14 @@ async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max
 
 async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
     """Return the document, or the target of a redirect."""
-    target = _check_url(url)
+    try:
+        target = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefusedError(redact_url(url), "it is not a URL") from error
+    if target.scheme not in _PORTS or not target.host:
+        raise AddressRefusedError(redact_url(url), "it is not an http address")
+    if target.userinfo:
+        raise AddressRefusedError(redact_url(url), "it contains a user name or password")
     port = target.port or _PORTS[target.scheme]
     addresses = await resolve_public(url, target.host, port, limits.allowed_networks)
     failure: Exception | None = None
@@ -124,18 +131,6 @@ async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, ma
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise AddressUnreachableError(redact_url(url), str(error) or type(error).__name__) from error
     raise AddressUnreachableError(redact_url(url), "the host does not answer") from failure
-
-
-def _check_url(url: str) -> httpx2.URL:
-    try:
-        target = httpx2.URL(url)
-    except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefusedError(redact_url(url), "it is not a URL") from error
-    if target.scheme not in _PORTS or not target.host:
-        raise AddressRefusedError(redact_url(url), "it is not an http address")
-    if target.userinfo:
-        raise AddressRefusedError(redact_url(url), "it contains a user name or password")
-    return target
 
 
 async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: str, max_bytes: int) -> Blob | str:

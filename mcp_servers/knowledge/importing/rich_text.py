@@ -94,7 +94,12 @@ class _RichTextReader:
             elif byte is not None:
                 self._read_byte(int(byte, 16))
             elif symbol is not None:
-                self._read_symbol(symbol)
+                if symbol == "*":
+                    # Left out until a word says that it is known.
+                    self._group = replace(self._group, is_left_out=True)
+                else:
+                    self._skip = 0
+                    self._add(_SYMBOLS.get(symbol, ""))
             elif brace:
                 self._read_brace(brace)
             elif text:
@@ -119,14 +124,6 @@ class _RichTextReader:
                 self._running[text] = None
             elif text:
                 self._notes.append(text)
-
-    def _read_symbol(self, symbol: str) -> None:
-        if symbol == "*":
-            # Left out until a word says that it is known.
-            self._group = replace(self._group, is_left_out=True)
-            return
-        self._skip = 0
-        self._add(_SYMBOLS.get(symbol, ""))
 
     def _read_word(self, word: str, number: int | None) -> None:
         group, is_first = self._group, self._group.is_new
