@@ -251,8 +251,8 @@ def _from_marks(content: bytes) -> str:
         text = texts[encoding]
         # Characters that no text has: control, unassigned, private and replacement ones.
         counts = Counter(text)
-        damaged = [each for each in counts if each == "\ufffd" or unicodedata.category(each) in _NO_TEXT]
-        damage = sum(counts[each] for each in damaged if each not in "\t\n\r\f")
+        damaged = [letter for letter in counts if letter == "\ufffd" or unicodedata.category(letter) in _NO_TEXT]
+        damage = sum(counts[letter] for letter in damaged if letter not in "\t\n\r\f")
         is_text = mean_cost(text) < _MAX_TEXT_COST and damage <= max(1, len(text) * _MAX_WIDE_DAMAGE)
         return encoding if is_text else ""
     if len(content) % 2 == 0 and _NOT_PRINTED.search(sample):

@@ -142,7 +142,7 @@ class PatientConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as in uvicorn
         """Wait for the first request."""
         super().connection_made(transport)
-        self._wait()
+        self.waiting.add(self, self.client[0] if self.client else "")
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -242,15 +242,12 @@ class PatientConnection(HttpToolsProtocol):
         """Wait for the next request, unless it is there already."""
         super().on_response_complete()
         if self._is_waiting and not self.transport.is_closing():
-            self._wait()
+            self.waiting.add(self, self.client[0] if self.client else "")
 
     @property
     def _is_waiting(self) -> bool:
         """No request is under way; of one that was answered early the body may still come."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
-
-    def _wait(self) -> None:
-        self.waiting.add(self, self.client[0] if self.client else "")
 
     def _parse(self, data: bytes) -> bytes:
         """Parse, and return the data that is not parsed yet.
@@ -459,20 +456,17 @@ class Listener(uvicorn.Server):
 
 def _port_user(port: int) -> str:
     """Return `` by NAME, process ID`` of the program that listens on a TCP port; empty if it cannot be found out."""
+    sockets: list[str] = []
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path("/proc/net", table).read_text("ascii").splitlines()[1:]:
                 _, local, _, state, *_, inode = line.split()[:10]
                 if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
-                    return _socket_owner(f"socket:[{inode}]")
-    return ""
-
-
-def _socket_owner(socket_name: str) -> str:
-    for process in Path("/proc").glob("[0-9]*"):
+                    sockets.append(f"socket:[{inode}]")
+    for process in Path("/proc").glob("[0-9]*") if sockets else ():
         # Other users' processes are closed to this one, and any may end meanwhile.
         with suppress(OSError):
-            if any(str(descriptor.readlink()) == socket_name for descriptor in (process / "fd").iterdir()):
+            if any(str(descriptor.readlink()) == sockets[0] for descriptor in (process / "fd").iterdir()):
                 return f" by {(process / 'comm').read_text('utf-8').strip()}, process {process.name}"
     return ""
 

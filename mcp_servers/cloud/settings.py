@@ -34,11 +34,6 @@ class Vendor:
     models: tuple[str, ...]  # allowed models; the first is the default
 
     @property
-    def is_default_url(self) -> bool:
-        """True if the address is the vendor's own."""
-        return self.base_url == self.api.default_url
-
-    @property
     def host(self) -> str:
         """Host for messages, without user name and password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
@@ -61,6 +56,8 @@ class Settings:
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the environment; raise ValueError, which names the variable and no key."""
+    default = Settings()
+    max_tokens_limit = int(_number(environ, "CLOUD_MAX_TOKENS", default.max_tokens_limit, minimum=1))
     vendors: list[Vendor] = []
     for api in VENDOR_APIS:
         key = environ.get(f"{api.variable}_API_KEY", "").strip()
@@ -76,8 +73,6 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
             example = api.default_model
             raise ValueError(f"{name} contains {wrong!r}: give model names like {example}, separated by commas.")
         vendors.append(Vendor(api, key, base_url, models or (api.default_model,)))
-    default = Settings()
-    max_tokens_limit = int(_number(environ, "CLOUD_MAX_TOKENS", default.max_tokens_limit, minimum=1))
     return Settings(
         vendors=tuple(vendors),
         timeout_s=_number(environ, "CLOUD_TIMEOUT_S", default.timeout_s, minimum=0.1),

@@ -61,10 +61,14 @@ class ToolArguments:
         value = self._arguments.get(name)
         if value is None:
             return default
-        number = _number(value)
-        if number is None:
-            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a number")
-        return number
+        if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            try:
+                return float(value)
+            except OverflowError:
+                return math.inf if cast("int", value) > 0 else -math.inf
+            except ValueError:
+                pass
+        raise BadArgumentError(name, f"is {_type_name(value)}", "Give a number")
 
     def integer(self, name: str, default: int) -> int:
         """Return an integer, clamped to ±10^15."""
@@ -86,17 +90,6 @@ class ToolArguments:
             raise BadArgumentError(name, f"is {_type_name(value)}", "Give an object of texts")
         inner = ToolArguments(cast("Mapping[str, Any]", value))
         return {valid_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if cast("int", value) > 0 else -math.inf
-    except ValueError:
-        return None
 
 
 def _type_name(value: Any) -> str:

@@ -45,13 +45,13 @@ def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bo
             name, *pattern = shlex.split(entry)
         except ValueError:
             continue
-        named = resolve_program(str(Path(name).expanduser()), None, "/")
-        if named is None or named.resolve() != file:
+        allowed_program = resolve_program(str(Path(name).expanduser()), None, "/")
+        if allowed_program is None or allowed_program.resolve() != file:
             continue
         # One file can be several programs, chosen by name: busybox, shims of version managers.
-        if named.name != program.name and not _family(named) == _family(program) == _family(file):
+        if allowed_program.name != program.name and not _family(allowed_program) == _family(program) == _family(file):
             continue
-        if not pattern or named.name not in _RUNNERS:
+        if not pattern or allowed_program.name not in _RUNNERS:
             if list(args[: len(pattern)]) == pattern:
                 return True
             continue

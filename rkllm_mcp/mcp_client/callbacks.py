@@ -89,7 +89,15 @@ def elicitation_of(
     ) -> types.ElicitResult:
         del context
         try:
-            answer = await _answer_elicitation(spec, params, active_call(in_flight))
+            call, is_asked = active_call(in_flight), spec.elicitation != "defaults"
+            if params.mode == "url":
+                answer = await _show_url(spec.name, params, call) if is_asked else ElicitationAnswer("decline")
+            elif is_asked:
+                answer = await _fill_form(spec.name, params, call)
+            else:
+                filled = complete_content(params.requested_schema, {})
+                is_wrong = bool(problems(params.requested_schema, filled))
+                answer = ElicitationAnswer("decline") if is_wrong else ElicitationAnswer("accept", filled)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
             note(f"(its elicitation request failed: {error})")
             answer = _CANCEL
@@ -114,20 +122,6 @@ async def visit_urls(error: MCPError, spec: MCPServerConfig, context: CallContex
         if (await _show_url(spec.name, request, context)).action != "accept":
             return False
     return bool(requests)
-
-
-async def _answer_elicitation(
-    spec: MCPServerConfig, params: types.ElicitRequestParams, context: CallContext | None
-) -> ElicitationAnswer:
-    is_asked = spec.elicitation != "defaults"
-    if params.mode == "url":
-        return await _show_url(spec.name, params, context) if is_asked else ElicitationAnswer("decline")
-    if is_asked:
-        return await _fill_form(spec.name, params, context)
-    content = complete_content(params.requested_schema, {})
-    if problems(params.requested_schema, content):
-        return ElicitationAnswer("decline")
-    return ElicitationAnswer("accept", content)
 
 
 async def _show_url(

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import SocketStream
 
-from rkllm_base.answers import AnswerLimits, AnswerRefusedError, limit_stream
+from rkllm_base.answers import AnswerLimits, limit_stream
 from rkllm_mcp.config.addresses import Reach
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
@@ -394,12 +394,8 @@ def _limit_provider(
 
 def _limit(response: httpx2.Response) -> None:
     """Limit an answer of a login, which the HTTP client and the SDK read whole, wherever it comes from."""
-    host = response.request.url.host
-
-    def refuse(refusal: AnswerRefusedError) -> Exception:
-        return ServerUnavailableError(f"the login cannot go on at {host}: {refusal}")
-
-    limit_stream(response, _LOGIN_LIMITS, refuse)
+    problem = f"the login cannot go on at {response.request.url.host}"
+    limit_stream(response, _LOGIN_LIMITS, lambda refusal: ServerUnavailableError(f"{problem}: {refusal}"))
 
 
 @dataclass

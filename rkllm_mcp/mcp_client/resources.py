@@ -263,12 +263,13 @@ class ResourceHub:
         ``reference`` is ``server:name`` or a unique name, ``value`` the text typed so far; ``arguments`` are those
         that are already filled in.
         """
-
-        async def find() -> tuple[AnyConnection, sdk.types.PromptReference]:
+        with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             template = await self._template(reference, context)
-            return self.connections[template.server], sdk.types.PromptReference(name=template.name)
-
-        return await self._completions(find, argument, value, arguments, context)
+            reference_sent = sdk.types.PromptReference(name=template.name)
+            return await self._completions(
+                template.server, reference_sent, {"name": argument, "value": value}, arguments, context
+            )
+        return ()
 
     async def complete_resource(
         self,
@@ -280,31 +281,25 @@ class ResourceHub:
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """Return completions for a variable of a resource template; see ``complete_prompt``."""
-
-        async def find() -> tuple[AnyConnection, sdk.types.ResourceTemplateReference]:
-            return self._connection_to(server), sdk.types.ResourceTemplateReference(uri=uri_template)
-
-        return await self._completions(find, blank, value, arguments, context)
+        with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
+            reference_sent = sdk.types.ResourceTemplateReference(uri=uri_template)
+            return await self._completions(server, reference_sent, {"name": blank, "value": value}, arguments, context)
+        return ()
 
     async def _completions(
         self,
-        find: Callable[[], Awaitable[tuple[AnyConnection, PromptReference | ResourceTemplateReference]]],
-        argument: str,
-        value: str,
+        server: str,
+        reference: PromptReference | ResourceTemplateReference,
+        typed: dict[str, str],
         arguments: Mapping[str, str] | None,
         context: CallContext,
     ) -> tuple[str, ...]:
-        with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
-            connection, reference = await find()
+        async def complete(client: Client) -> tuple[str, ...]:
+            if client.server_capabilities.completions is None:
+                return ()
+            return tuple((await client.complete(reference, typed, dict(arguments or {}) or None)).completion.values)
 
-            async def complete(client: Client) -> tuple[str, ...]:
-                if client.server_capabilities.completions is None:
-                    return ()
-                typed = {"name": argument, "value": value}
-                return tuple((await client.complete(reference, typed, dict(arguments or {}) or None)).completion.values)
-
-            return await connection.request(complete, context)
-        return ()
+        return await self._connection_to(server).request(complete, context)
 
     async def _list_items(
         self,

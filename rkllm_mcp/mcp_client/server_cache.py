@@ -101,28 +101,19 @@ class _Known:
 
 
 class ServerCache:
-    """Cached facts of one server."""
+    """Cached facts of one server.
+
+    Attributes:
+        era: the protocol revision; ``UNKNOWN`` if none is cached.
+        tools: the tools of the previous connection; None if they were never listed.
+        has_failed: True if the last attempt to connect failed, also one of an earlier run.
+    """
 
     def __init__(self, spec: MCPServerConfig, store: Remembered) -> None:
         facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
-        self._cached = _parse(store.read(self._key))
-
-    @property
-    def era(self) -> ProtocolRevision:
-        """The cached protocol revision; ``UNKNOWN`` if none is cached."""
-        return self._cached.era
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...] | None:
-        """The tools of the previous connection; None if they were never listed."""
-        return self._cached.tools
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the last attempt to connect failed, also one of an earlier run."""
-        return self._cached.has_failed
+        self._remember(_parse(store.read(self._key)))
 
     def note_failure(self) -> None:
         """Remember until the next successful connection that the server cannot be used."""
@@ -140,9 +131,13 @@ class ServerCache:
         if self.era != UNKNOWN:
             self._write(replace(self._cached, era=UNKNOWN))
 
+    def _remember(self, entry: _Known) -> None:
+        self._cached = entry
+        self.era, self.tools, self.has_failed = entry.era, entry.tools, entry.has_failed
+
     def _write(self, entry: _Known) -> None:
         if entry != self._cached:
-            self._cached = entry
+            self._remember(entry)
             # The fields of a dataclass as they are: copies of a thousand schemas take a second.
             self._store.write(self._key, json.dumps(entry, default=vars, ensure_ascii=False))
 

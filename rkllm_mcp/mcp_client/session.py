@@ -126,9 +126,9 @@ def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[
         names = as_list((tool.meta or {}).get(TUNING))
         tuning = tuple(name for name in names if isinstance(name, str) and name not in required)
         # The argument that takes the user's words, if its schema lists it as a text.
-        named = (tool.meta or {}).get(QUESTION_ARGUMENT)
-        question = named if isinstance(named, str) else ""
-        asked = as_mapping(as_mapping(tool.input_schema.get("properties")).get(question))
+        stated_name = (tool.meta or {}).get(QUESTION_ARGUMENT)
+        question = stated_name if isinstance(stated_name, str) else ""
+        schema = as_mapping(as_mapping(tool.input_schema.get("properties")).get(question))
         tool_spec = ToolSpec(
             name=tool.name,
             description=tool.description or tool.title or "",
@@ -140,7 +140,7 @@ def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[
             as_task=tool.execution is not None and tool.execution.task_support == "required",
             title=tool.title or (hints.title if hints else None) or "",
             texts=_texts(tool.meta or {}),
-            question_argument=question if asked.get("type") == "string" else "",
+            question_argument=question if schema.get("type") == "string" else "",
             is_helper=(tool.meta or {}).get(HELPER) is True,
             tuning=tuning,
         )

@@ -253,31 +253,24 @@ def upgrade(document: Node) -> Node:
     if not str(document.get("swagger", "")).startswith("2"):
         return document
     references = References(document)
-    items = ((str(path), references.resolve(item)) for path, item in as_node(document.get("paths")).items())
-    paths = {path: _path(item, document, references) for path, item in items}
+    paths: dict[str, dict[str, Any]] = {}
+    for path, value in as_node(document.get("paths")).items():
+        item = references.resolve(value)
+        shared = as_list(item.get("parameters"))
+        paths[str(path)] = {key: part for key, part in item.items() if key != "parameters"}
+        for method in _METHODS:
+            if isinstance(item.get(method), Mapping):
+                paths[str(path)][method] = _operation(as_node(item[method]), shared, document, references)
     basic = {"type": "http", "scheme": "basic"}
     definitions = {name: as_node(value) for name, value in as_node(document.get("securityDefinitions")).items()}
     schemes = {name: basic if value.get("type") == "basic" else value for name, value in definitions.items()}
     components = {"securitySchemes": schemes}
-    return {**document, "openapi": "3.0.0", "servers": _servers(document), "paths": paths, "components": components}
-
-
-def _servers(document: Node) -> list[dict[str, str]]:
-    host, base = as_text(document.get("host")), as_text(document.get("basePath"))
-    base = f"/{base.strip('/')}"
-    if not host:
-        return [{"url": base}]
-    schemes = [scheme for scheme in as_list(document.get("schemes")) if scheme in {"http", "https"}]
-    return [{"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{base}"}]
-
-
-def _path(item: Node, document: Node, references: References) -> dict[str, Any]:
-    shared = as_list(item.get("parameters"))
-    path: dict[str, Any] = {key: value for key, value in item.items() if key != "parameters"}
-    for method in _METHODS:
-        if isinstance(item.get(method), Mapping):
-            path[method] = _operation(as_node(item[method]), shared, document, references)
-    return path
+    host, address = as_text(document.get("host")), f"/{as_text(document.get('basePath')).strip('/')}"
+    if host:
+        protocols = [protocol for protocol in as_list(document.get("schemes")) if protocol in {"http", "https"}]
+        address = f"{'https' if 'https' in protocols or not protocols else 'http'}://{host}{address}"
+    servers = [{"url": address}]
+    return {**document, "openapi": "3.0.0", "servers": servers, "paths": paths, "components": components}
 
 
 def _operation(operation: Node, shared: Any, document: Node, references: References) -> dict[str, Any]:

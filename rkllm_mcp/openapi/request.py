@@ -186,7 +186,14 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
 def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
     """Return the content type and the bytes of a form; None if the media type is not a form."""
     if media_type == "application/x-www-form-urlencoded":
-        return media_type, "&".join(pair for field, value in members for pair in _form_pairs(field, value)).encode()
+        pairs: list[str] = []
+        for field, value in members:
+            if value is not None:
+                # Without a style an object is one value with its default content type.
+                is_text = not field.style and (isinstance(value, Mapping) or "json" in field.content_type)
+                parameter = Parameter(field.key, field.name, "query", field.style or "form", field.explode)
+                pairs += in_query(parameter, to_json(value) if is_text else value)
+        return media_type, "&".join(pairs).encode()
     if media_type.startswith("multipart/"):
         mark = f"--{boundary}".encode()
         parts = [mark + b"\r\n" + part + b"\r\n" for field, value in members for part in _parts(field, value)]
@@ -196,16 +203,6 @@ def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: s
 
 def _json(value: Any) -> bytes:
     return to_json(value).encode("utf-8", "replace")
-
-
-def _form_pairs(field: BodyField, value: Any) -> list[str]:
-    if value is None:
-        return []
-    if not field.style and (isinstance(value, Mapping) or "json" in field.content_type):
-        # Without a style an object is one value with its default content type.
-        value = to_json(value)
-    style = field.style or "form"
-    return in_query(Parameter(field.key, field.name, "query", style, field.explode), value)
 
 
 def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
@@ -265,13 +262,15 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     spec = operation.body
     own_names = {parameter.name: parameter.key for parameter in operation.parameters}
     own_names |= {field.name: field.key for field in spec.fields if field.name not in own_names} if spec else {}
-    named = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
-    unknown = [name for name in named if name not in properties]
+    values_by_key = {
+        name if name in properties else own_names.get(name, name): value for name, value in arguments.items()
+    }
+    unknown = [name for name in values_by_key if name not in properties]
     if unknown and not (spec and spec.open):
         names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
         raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
     try:
-        values = coerce_arguments(named, operation.input_schema).value
+        values = coerce_arguments(values_by_key, operation.input_schema).value
     except MismatchError as mismatch:
         raise ArgumentError(mismatch.sentence) from None
     query = [pair for placed in _parameters_in(operation, values, "query") for pair in in_query(*placed)]

@@ -155,7 +155,25 @@ class Schemas:
             small = self._small(branch, depth, trail)
             if small not in smalls:
                 smalls.append(small)
-        return _as_one(smalls)
+        # The shortest equivalent schema.
+        null = any(small.get("type") == "null" for small in smalls)
+        alternatives = [small for small in smalls if small.get("type") != "null"]
+        choices = [choice for small in alternatives for choice in as_list(small.get("enum"))]
+        types = dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str))
+        if alternatives and all(
+            small.keys() <= {"type", "enum", "description"} and "enum" in small for small in alternatives
+        ):
+            return {**_type_schema(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
+        if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in alternatives):
+            return _type_schema(types, null=null)
+        if len(alternatives) == 1:
+            only = dict(alternatives[0])
+            if null and isinstance(only.get("type"), str):
+                only["type"] = [only["type"], "null"]
+            return only
+        if any(not small for small in alternatives):
+            return {}  # one branch allows anything
+        return {"anyOf": [*alternatives, *([{"type": "null"}] if null else [])]}
 
     def _merge_all_of(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
         """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""
@@ -218,28 +236,6 @@ def _types(schema: Node) -> tuple[str, ...]:
     if schema.get("nullable") is True and types:
         types.append("null")
     return tuple(name for name in _TYPES if name in types)
-
-
-def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the branches of a union as the shortest equivalent schema."""
-    null = any(small.get("type") == "null" for small in smalls)
-    alternatives = [small for small in smalls if small.get("type") != "null"]
-    choices = [choice for small in alternatives for choice in as_list(small.get("enum"))]
-    if alternatives and all(
-        small.keys() <= {"type", "enum", "description"} and "enum" in small for small in alternatives
-    ):
-        types = list(dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str)))
-        return {**_type_schema(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
-    if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in alternatives):
-        return _type_schema(list(dict.fromkeys(small["type"] for small in alternatives if small)), null=null)
-    if len(alternatives) == 1:
-        only = dict(alternatives[0])
-        if null and isinstance(only.get("type"), str):
-            only["type"] = [only["type"], "null"]
-        return only
-    if any(not small for small in alternatives):
-        return {}  # one branch allows anything
-    return {"anyOf": [*alternatives, *([{"type": "null"}] if null else [])]}
 
 
 def _type_schema(types: Iterable[str], *, null: bool) -> dict[str, Any]:

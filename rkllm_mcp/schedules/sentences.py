@@ -132,7 +132,7 @@ class _Reader:
                 # The next time that a clock with twelve hours shows this hour.
                 minutes_now = self.now.hour * 60 + self.now.minute
                 candidates = (hour % _NOON, hour % _NOON + _NOON)
-                coming = (each for each in candidates if each * 60 + self.minute > minutes_now)
+                coming = (candidate for candidate in candidates if candidate * 60 + self.minute > minutes_now)
                 hour = next(coming, hour % _NOON)
         if hour == 24:
             hour = 0

@@ -149,15 +149,15 @@ def without_values(text: str) -> str:
 
 def _values_in(text: str) -> Sequence[_Value]:
     """Return the values of a text with its numbers in digits; of those that overlap the one of the more exact kind."""
-    found = [_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
-    found += [_Value("time", start, end) for start, end in times_in(text)]
-    found += [_Value("place", start, end) for _, start, end in places_in(text)]
+    candidates = [_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
+    candidates += [_Value("time", start, end) for start, end in times_in(text)]
+    candidates += [_Value("place", start, end) for _, start, end in places_in(text)]
     for match in _NUMBER.finditer(text):
-        found.append(_Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span()))
-    found += [_Value("unit", start, end) for start, end in units_in(text)]
-    found += [_Value("place", start, end) for start, end in named_places(text)]
+        candidates.append(_Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span()))
+    candidates += [_Value("unit", start, end) for start, end in units_in(text)]
+    candidates += [_Value("place", start, end) for start, end in named_places(text)]
     values: list[_Value] = []
-    for value in found:
+    for value in candidates:
         if not any(value.start < other.end and other.start < value.end for other in values):
             values.append(value)
     return sorted(values, key=lambda value: value.start)

@@ -160,9 +160,13 @@ class _ToolIndex:
         self._names: list[list[_NameWord]] = []
         for tool in tools:
             stems = dict.fromkeys(map(stem, words_of(tool.original_name)))
-            terms = [frozenset({word, *(f"@{each}" for each in glossary.meanings_of_words([word]))}) for word in stems]
+            terms = [
+                frozenset({word, *(f"@{meaning}" for meaning in glossary.meanings_of_words([word]))}) for word in stems
+            ]
             rated = zip(terms, map(self.ranking.rarity, stems), stems, strict=True)
-            self._names.append([_NameWord(own, rarity, word in _READING_VERBS) for own, rarity, word in rated])
+            self._names.append(
+                [_NameWord(word_terms, rarity, word in _READING_VERBS) for word_terms, rarity, word in rated]
+            )
 
     def request_terms(self, request: str) -> Wanted:
         """Return the terms of a request, with words of the tools that may stand for them."""
@@ -264,9 +268,9 @@ class ToolSearch:
         if self._past is not None:
             # By tool the similarity of the most similar past request that used it.
             best: dict[str, float] = {}
-            wanted = frozenset(_flat(terms))
+            request_terms = frozenset(_flat(terms))
             for past, tool in await self._past.list_served(_PAST_CALLS):
-                likeness = index.similarity(wanted, frozenset(_flat(wanted_terms(past, index.glossary))))
+                likeness = index.similarity(request_terms, frozenset(_flat(wanted_terms(past, index.glossary))))
                 best[tool] = max(best.get(tool, 0.0), likeness)
             more = (_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools)
             scores = [score + past_score for score, past_score in zip(scores, more, strict=True)]

@@ -21,7 +21,7 @@ from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
-from rkllm_mcp.tools.approvals import Approvals, Switches
+from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class Toolbox:
         own: further tools of this process, as servers that are not in the configuration.
 
     Attributes:
+        connections: the servers, in the order of the configuration.
         conversation_grants: approvals that are valid for one conversation.
+        switches: on/off switches of tools and servers.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class Toolbox:
         self._policies = policies or ExecutionPolicies()
         self._open_resources = open_resources
         self.conversation_grants = (self._policies.approvals or Approvals()).conversations
+        self.switches = self._policies.switches
         self._connections = connect(self._on_change)
+        self.connections = tuple(self._connections.values())
         claimed: dict[str, frozenset[str]] = {}
         for name, connection in self._connections.items():
             spec = connection.spec
@@ -112,16 +116,6 @@ class Toolbox:
 
         needs_approval = any(server.spec.approve == "always" for server in self.connections)
         return ResourceTools(self.offerings, self._offering, tuple(self._connections), asks_always=needs_approval)
-
-    @property
-    def connections(self) -> tuple[AnyToolServer, ...]:
-        """The servers, in the order of the configuration."""
-        return tuple(self._connections.values())
-
-    @property
-    def switches(self) -> Switches:
-        """On/off switches of tools and servers."""
-        return self._policies.switches
 
     async def wait_until_connected(self) -> None:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
@@ -296,14 +290,14 @@ class Toolbox:
         others += [tool for own in self._own if own.spec.name not in self._connections for tool in own.tools]
         presented = [self._present(tool) for tool in (*tools, *others)]
         names = shown_names([(tool.server, tool.wire_name) for tool in presented])
-        named = {name: replace(tool, name=name) for name, tool in zip(names, presented, strict=True)}
+        by_name = {name: replace(tool, name=name) for name, tool in zip(names, presented, strict=True)}
         # An alias that several tools share resolves to none of them.
         aliases: dict[str, str | None] = {}
-        for name, tool in named.items():
+        for name, tool in by_name.items():
             for alias in {tool.wire_name, long_name(tool.server, tool.wire_name), tool.qualified_name} - {name}:
                 aliases[alias] = None if alias in aliases else name
-        unique = {alias: name for alias, name in aliases.items() if name is not None and alias not in named}
-        return _Index(named, unique)
+        unique = {alias: name for alias, name in aliases.items() if name is not None and alias not in by_name}
+        return _Index(by_name, unique)
 
     def _offering(self) -> dict[str, tuple[str, ...]]:
         """Return names of resources by server, of the enabled servers that have any."""

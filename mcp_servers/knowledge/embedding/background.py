@@ -105,26 +105,23 @@ class BackgroundIndexer:
         try:
             # It may be removed meanwhile.
             with suppress(BaseNotFoundError):
-                await self._update_base(base)
+                if base.analyzer != ANALYZER_VERSION:
+                    while not await anyio.to_thread.run_sync(self._rebuild, base.key):
+                        pass
+                if self._merged.get(base.key) != base:
+                    while await anyio.to_thread.run_sync(self._merge_segments, base.key):
+                        pass
+                    self._merged[base.key] = base
+                if embedder := self._embedders.get(self._target):
+                    await self._update_vectors(base, embedder)
+                while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
+                    pass
         except KnowledgeError as problem:
             if self.problems.get(base.key) != problem.words:
                 logger.warning("%s: %s; this is repeated later", base.base.name, problem.words)
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
-
-    async def _update_base(self, base: StoredBase) -> None:
-        if base.analyzer != ANALYZER_VERSION:
-            while not await anyio.to_thread.run_sync(self._rebuild, base.key):
-                pass
-        if self._merged.get(base.key) != base:
-            while await anyio.to_thread.run_sync(self._merge_segments, base.key):
-                pass
-            self._merged[base.key] = base
-        if embedder := self._embedders.get(self._target):
-            await self._update_vectors(base, embedder)
-        while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
-            pass
 
     async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
         key = await anyio.to_thread.run_sync(self._target_embedding, base.key)

@@ -63,7 +63,13 @@ _INLINE_MARKUP: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re
 
 def read_markdown(text: str) -> tuple[str, list[Passage]]:
     """Return title (may be empty) and passages."""
-    title, matter, body = _front_matter(text)
+    # Front matter states the title; its other lines are text.
+    title, matter, body = "", "", text
+    front = _MATTER.match(text[: 2 * _MAX_MATTER])
+    if front and _KEY.match(front[2].lstrip("# \n")):
+        stated = _TITLE.search(front[2])
+        title = stated[1].strip("\"'") if stated else ""
+        matter, body = _TITLE.sub("", front[2]).strip("\n"), text[front.end() :]
     reader = MarkdownReader()
     with suppress(DocumentFullError):
         reader.builder.add(matter)
@@ -95,16 +101,6 @@ def strip_markup(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = html.unescape(text)
     return _KEPT.sub(lambda mark: lines[ord(mark[0]) - _KEPT_FIRST], text) if lines else text
-
-
-def _front_matter(text: str) -> tuple[str, str, str]:
-    """Return the title that front matter states, its other lines and the text after it."""
-    match = _MATTER.match(text[: 2 * _MAX_MATTER])
-    if not match or not _KEY.match(match[2].lstrip("# \n")):
-        return "", "", text
-    title = _TITLE.search(match[2])
-    fields = _TITLE.sub("", match[2]).strip("\n")
-    return (title[1].strip("\"'") if title else ""), fields, text[match.end() :]
 
 
 class MarkdownReader:
@@ -146,8 +142,11 @@ class MarkdownReader:
         elif is_short and (heading := _HEADING.match(line)):
             self.end()
             self._enter(len(heading.group(1)), heading.group(2) or "")
-        elif self._setext_heading(line):
-            pass
+        elif (
+            is_short and (mark := _UNDERLINE.match(line)) and len(self._lines) == 1 and not is_list_item(self._lines[0])
+        ):
+            # It underlines the line before.
+            self._enter(1 if mark.group(1)[0] == "=" else 2, self._lines.pop())
         elif is_short and _THEMATIC_BREAK.match(line):
             self.end()
         else:
@@ -219,15 +218,6 @@ class MarkdownReader:
             text = "\n".join(part.rstrip("\\ ") for part in joined)
             text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
             self.builder.add((_QUOTE.sub("", text) if ">" in text else text).strip())
-
-    def _setext_heading(self, line: str) -> bool:
-        """Turn the previous line into a heading if this line underlines it; return True if so."""
-        match = _UNDERLINE.match(line) if len(line) <= _MAX_LINE else None
-        if not match or len(self._lines) != 1 or is_list_item(self._lines[0]):
-            return False
-        text = self._lines.pop()
-        self._enter(1 if match.group(1)[0] == "=" else 2, text)
-        return True
 
     def _enter(self, level: int, text: str) -> None:
         self.builder.heading(level, strip_markup(_COMMENT.sub("", text)))

@@ -77,7 +77,15 @@ class ParserProcess:
                 # The child had exited when idle or full, just before the document was sent.
                 answer, exit_code = await self._exchange(request, limits.seconds)
         if answer is None:
-            raise TooSlowError(blob.name, _reason(exit_code, limits))
+            if exit_code == -signal.SIGALRM:
+                reason = f"it took longer than {limits.seconds:.3g} s"
+            elif exit_code == parser_worker.EXIT_MEMORY:
+                reason = parser_worker.NO_MEMORY
+            elif exit_code < 0:
+                reason = f"the library for its format crashed on it ({signal.strsignal(-exit_code)})"
+            else:
+                reason = f"the process that reads documents ended with {exit_code}"
+            raise TooSlowError(blob.name, reason)
         return await anyio.to_thread.run_sync(parser_worker.unpack_answer, answer)
 
     async def aclose(self, *, within_s: float = _END_S) -> None:
@@ -195,13 +203,3 @@ def memory_share(root: Path = Path("/")) -> int:
 def _absolute_path() -> list[str]:
     """Return ``sys.path`` with absolute entries, for a process with another working directory."""
     return [str(Path(entry).absolute()) for entry in sys.path]
-
-
-def _reason(exit_code: int, limits: ParseLimits) -> str:
-    if exit_code == -signal.SIGALRM:
-        return f"it took longer than {limits.seconds:.3g} s"
-    if exit_code == parser_worker.EXIT_MEMORY:
-        return parser_worker.NO_MEMORY
-    if exit_code < 0:
-        return f"the library for its format crashed on it ({signal.strsignal(-exit_code)})"
-    return f"the process that reads documents ended with {exit_code}"

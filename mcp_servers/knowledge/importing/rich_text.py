@@ -92,7 +92,12 @@ class _RichTextReader:
             if word:
                 self._read_word(word, int(number) if number else None)
             elif byte is not None:
-                self._read_byte(int(byte, 16))
+                if self._units:
+                    self._end_units()
+                if self._skip:
+                    self._skip -= 1
+                else:
+                    self._bytes.append(int(byte, 16))
             elif symbol is not None:
                 if symbol == "*":
                     # Left out until a word says that it is known.
@@ -152,29 +157,18 @@ class _RichTextReader:
         elif word == "uc" and number is not None:
             self._group = replace(group, skipped=number)
         else:
-            self._read_font_or_sign(word, number)
-
-    def _read_font_or_sign(self, word: str, number: int | None) -> None:
-        self._skip = 0
-        if word == "f" and number is not None:
-            self._group = replace(self._group, font=str(number))
-        elif word == "deff" and number is not None:
-            self._default_font = str(number)
-            self._group = replace(self._group, font=self._default_font)
-        elif word == "ansicpg" and number:
-            self._codepage = f"cp{number}" if number != 65001 else "utf-8"
-        elif word == "mac":
-            self._codepage = "mac_roman"
-        elif word in _SIGNS:
-            self._add(_SIGNS[word])
-
-    def _read_byte(self, byte: int) -> None:
-        if self._units:
-            self._end_units()
-        if self._skip:
-            self._skip -= 1
-        else:
-            self._bytes.append(byte)
+            self._skip = 0
+            if word == "f" and number is not None:
+                self._group = replace(self._group, font=str(number))
+            elif word == "deff" and number is not None:
+                self._default_font = str(number)
+                self._group = replace(self._group, font=self._default_font)
+            elif word == "ansicpg" and number:
+                self._codepage = f"cp{number}" if number != 65001 else "utf-8"
+            elif word == "mac":
+                self._codepage = "mac_roman"
+            elif word in _SIGNS:
+                self._add(_SIGNS[word])
 
     def _is_divided(self) -> bool:
         """True if the last byte is the first one of a letter of two bytes."""

@@ -261,8 +261,8 @@ async def _refusal(call: str | int, response: httpx2.Response, *, has_session: b
         await response.aclose()
     error: dict[str, Any] | None = None
     with suppress(ValueError, TypeError, KeyError, RecursionError):
-        own: Any = json.loads(body)["error"]
-        error = cast("dict[str, Any]", own) if isinstance(own["code"], int) else None
+        stated: Any = json.loads(body)["error"]
+        error = cast("dict[str, Any]", stated) if isinstance(stated["code"], int) else None
     status = response.status_code
     is_method = error is not None and error["code"] == _METHOD_NOT_FOUND
     is_unknown = status == HTTPStatus.NOT_FOUND and not is_method

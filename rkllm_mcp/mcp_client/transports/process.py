@@ -47,6 +47,7 @@ class Child:
 
     def __init__(self, process: subprocess.Popen[bytes], stderr: LastLines) -> None:
         self._process = process
+        self.pid = process.pid  # which is also the id of the process group
         self._stderr = stderr
         self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
         self._exited = _exit_notice(process.pid)
@@ -59,11 +60,6 @@ class Child:
     def has_read(self) -> bool:
         """True unless the process ended without reading anything of what was sent; valid once it has ended."""
         return self._sent_bytes > 0 and not self._is_unread
-
-    @property
-    def pid(self) -> int:
-        """Process id, which is also the id of the process group."""
-        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
