@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import groupby
@@ -176,7 +176,14 @@ def _list(entry: Mapping[str, Any]) -> _Tree | None:
 
 
 def _to_stored(tree: _Tree) -> StoredConversation | None:
-    branch = _branch(tree)
+    # The open branch from its root; of a tree that does not say which, the one of its last node.
+    key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
+    # Each node once, because a broken tree may have a circle.
+    upwards: dict[str, _Node] = {}
+    while key in tree.nodes and key not in upwards:
+        upwards[key] = tree.nodes[key]
+        key = upwards[key].parent
+    branch = list(upwards.values())[::-1]
     system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
     # One after another of the same speaker is one turn here.
     spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
@@ -199,17 +206,6 @@ def _to_stored(tree: _Tree) -> StoredConversation | None:
         timed.append(replace(turn, at=turn.at or (timed[-1].at if timed else first)))
     title = tree.title.strip() or next((turn.text for turn in turns if turn.role == "user"), "")
     return StoredConversation("", title, first, last, tuple(timed), system or None)
-
-
-def _branch(tree: _Tree) -> Sequence[_Node]:
-    """Return the open branch from its root; of a tree that does not say which, the one of its last node."""
-    key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
-    # Each node once, because a broken tree may have a circle.
-    upwards: dict[str, _Node] = {}
-    while key in tree.nodes and key not in upwards:
-        upwards[key] = tree.nodes[key]
-        key = upwards[key].parent
-    return list(upwards.values())[::-1]
 
 
 # Later than any date in seconds.

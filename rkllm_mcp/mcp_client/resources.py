@@ -216,6 +216,7 @@ class ResourceHub:
         """
         connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
+            # An event stream since 2026-07-28, notifications before. A subscription ends with its connection.
             if await session.request(_is_modern):
                 await _follow_events(session, uri, on_update, task_status)
             else:

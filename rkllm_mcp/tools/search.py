@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -274,8 +275,17 @@ class ToolSearch:
                 best[tool] = max(best.get(tool, 0.0), likeness)
             more = (_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools)
             scores = [score + past_score for score, past_score in zip(scores, more, strict=True)]
-        meanings = await self._meaning_scores(request, tools)
-        return _best_first(tools, [score + meaning for score, meaning in zip(scores, meanings, strict=True)])
+        if self._embedder is not None:
+            # The semantic similarity of each tool's text to the request.
+            texts = [f"{tool.name}: {tool.description[:_DESCRIPTION_CHARS]}" for tool in tools]
+            with suppress(RkllmMcpError):
+                new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+                self._vectors |= dict(zip(new, await self._embedder.embed(new), strict=True) if new else ())
+                (request_vector,) = await self._embedder.embed([request])
+                for number, text in enumerate(texts):
+                    similarity = sum(x * y for x, y in zip(request_vector, self._vectors[text], strict=True))
+                    scores[number] += _MEANING_WEIGHT * max(0.0, similarity)
+        return _best_first(tools, scores)
 
     async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         """Return the tools whose texts match ``request``, like ``search``; neither past calls nor a model count."""
@@ -349,24 +359,6 @@ class ToolSearch:
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""
         return have_common_words(text, values)
-
-    async def _meaning_scores(self, request: str, tools: Sequence[ToolSpec]) -> list[float]:
-        """Return the semantic similarity of each tool's text to the request."""
-        nothing = [0.0] * len(tools)
-        if self._embedder is None:
-            return nothing
-        texts = [f"{tool.name}: {tool.description[:_DESCRIPTION_CHARS]}" for tool in tools]
-        try:
-            new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-            self._vectors |= dict(zip(new, await self._embedder.embed(new), strict=True) if new else ())
-            (request_vector,) = await self._embedder.embed([request])
-        except RkllmMcpError:
-            return nothing
-        scores: list[float] = []
-        for text in texts:
-            similarity = sum(x * y for x, y in zip(request_vector, self._vectors[text], strict=True))
-            scores.append(_MEANING_WEIGHT * max(0.0, similarity))
-        return scores
 
 
 def _best_first(tools: Sequence[ToolSpec], scores: Sequence[float]) -> list[tuple[ToolSpec, float]]:

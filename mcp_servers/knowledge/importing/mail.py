@@ -128,7 +128,16 @@ class _MessageReader:
                 names = ", ".join(dict.fromkeys(_PART_NAME.findall(epilogue)[:_SHOWN_NAMES])) or "parts without a name"
                 self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
             if subtype == "alternative":
-                return title, self._best(_parts(part), read)
+                # The one with the most text, and what invitations add.
+                parts = _parts(part)
+                calendars = [at for at, other in enumerate(parts) if other.get_content_subtype() == "calendar"]
+                # White space does not count: HTML and text have different amounts of it.
+                texts = ["".join(passage.text for passage in passages) for passages in read]
+                sizes = [0 if at in calendars else len("".join(text.split())) for at, text in enumerate(texts)]
+                best = max(range(len(read)), key=lambda at: sizes[at], default=0)
+                plain = next((at for at, other in enumerate(parts) if other.get_content_type() == "text/plain"), best)
+                best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
+                read = [passages for at, passages in enumerate(read) if at == best or at in calendars]
             return title, [passage for passages in read for passage in passages]
         name = self._attachment_name(part)
         if name:
@@ -179,17 +188,6 @@ class _MessageReader:
         part.set_content(content, "application", "octet-stream")
         self._attachments.append((part, match[1].strip()))
         return "\n"
-
-    def _best(self, parts: list[MIMEPart], read: list[list[Passage]]) -> list[Passage]:
-        """Return the alternative with the most text, and what invitations add."""
-        calendars = [at for at, part in enumerate(parts) if part.get_content_subtype() == "calendar"]
-        # White space does not count: HTML and text have different amounts of it.
-        texts = ["".join(passage.text for passage in passages) for passages in read]
-        sizes = [0 if at in calendars else len("".join(text.split())) for at, text in enumerate(texts)]
-        best = max(range(len(read)), key=lambda at: sizes[at], default=0)
-        plain = next((at for at, part in enumerate(parts) if part.get_content_type() == "text/plain"), best)
-        best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
-        return [passage for at, passages in enumerate(read) if at == best or at in calendars for passage in passages]
 
 
 def _parts(part: MIMEPart) -> list[MIMEPart]:

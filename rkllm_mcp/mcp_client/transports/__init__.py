@@ -42,7 +42,23 @@ def open_channel(
     """
     grace_s = host.stop_grace_s
     if spec.name in host.in_process:
-        return nullcontext(_in_process(host.in_process[spec.name]))
+        # ``mcp.Client`` calls a server object of the SDK directly; a function makes one, or ``module:name`` names it.
+        server = host.in_process[spec.name]
+        served: Any = server
+        if isinstance(server, str):
+            module, _, name = server.partition(":")
+            try:
+                served = getattr(importlib.import_module(module), name)
+            except (ImportError, AttributeError, ValueError) as error:
+                problem = f"{server!r} cannot be loaded: {error}; write it as module:name"
+                raise ServerUnavailableError(problem) from None
+        if callable(served) and not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
+            served = served()
+        if not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
+            raise ServerUnavailableError(
+                f"{server!r} is not an MCP server; name an MCPServer or a function that makes one"
+            )
+        return nullcontext(Channel(None, served))
     if isinstance(spec, StdioServer):
         from rkllm_mcp.mcp_client.transports.stdio import open_stdio
 
@@ -56,23 +72,3 @@ def open_channel(
     auth = host.sign_in.auth(spec, waiting_for_person)
     streams = sse if (transport or spec.transport) == "sse" else streamable_http
     return nullcontext(Channel(partial(streams, spec, headers or {}, auth, grace_s)))
-
-
-def _in_process(server: object) -> Channel:
-    """Return the channel of a server object: ``mcp.Client`` calls it directly.
-
-    ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
-    """
-    served: Any = server
-    if isinstance(server, str):
-        module, _, name = server.partition(":")
-        try:
-            served = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            problem = f"{server!r} cannot be loaded: {error}; write it as module:name"
-            raise ServerUnavailableError(problem) from None
-    if callable(served) and not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
-        served = served()
-    if not isinstance(served, (sdk.server.Server, sdk.mcpserver.MCPServer)):
-        raise ServerUnavailableError(f"{server!r} is not an MCP server; name an MCPServer or a function that makes one")
-    return Channel(None, served)
