@@ -143,7 +143,7 @@ class PatientConnection(HttpToolsProtocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self.waiting.add(self, self.client[0] if self.client else "")
-        self._start_timer()
+        self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, as uvicorn does; an offer to speak another protocol is passed over with its body intact."""
@@ -163,7 +163,7 @@ class PatientConnection(HttpToolsProtocol):
                 # After a request that is being answered.
                 self.transport.abort()
         elif self._is_waiting and self._deadline is None:
-            self._start_timer()
+            self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -279,9 +279,6 @@ class PatientConnection(HttpToolsProtocol):
         message = "Invalid HTTP request received."
         self.logger.warning(message)
         self.send_400_response(message)
-
-    def _start_timer(self) -> None:
-        self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
     def _end(self) -> None:
         if self._deadline is not None:

@@ -81,7 +81,7 @@ class CloudClient:
         return "\n".join(filter(None, (shortened, more)))
 
     async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
-        request = vendor.api.request(question, vendor.key, vendor.base_url == vendor.api.default_url)
+        request = vendor.api.request(question, vendor.key, vendor.is_default_url)
         limits = AnswerLimits(self._settings.timeout_s, self._settings.max_reply_bytes)
         url = vendor.base_url + request.path
         try:

@@ -122,7 +122,7 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             if not isinstance(file, UploadFile):
                 raise BadArgumentError("file", "is missing", "Send the document as the part named file, with its name")
             if (file.size or 0) > service.uploads.max_bytes:
-                raise _too_large(service.uploads.max_bytes)
+                raise KnowledgeError("BodyTooLarge", megabytes=service.uploads.max_bytes // 1_000_000)
             media_type = (file.content_type or "").partition(";")[0]
             blob = uploaded_blob(await file.read(), file.filename or "", access, media_type)
             form_values: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, str)}
@@ -141,7 +141,7 @@ def _limit_body(request: Request, limit: int) -> Request:
     receive = limit_receive(
         request.receive,
         limit,
-        too_large=lambda: _too_large(limit),
+        too_large=lambda: KnowledgeError("BodyTooLarge", megabytes=limit // 1_000_000),
         stalled=lambda words: KnowledgeError("BodyStalled", words=words),
     )
     return Request(request.scope, receive)
@@ -159,10 +159,6 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise BadArgumentError("the body", "is not an object", "Send an object of arguments")
     return dict(cast("Mapping[str, Any]", value))
-
-
-def _too_large(limit: int) -> KnowledgeError:
-    return KnowledgeError("BodyTooLarge", megabytes=limit // 1_000_000)
 
 
 def error_response(problem: KnowledgeError, answer: Mapping[str, Any] | None = None) -> Response:

@@ -160,12 +160,12 @@ class JmaClient:
                     response = await fetch(self._client, "GET", path, _LIMITS, headers=headers)
                 except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
                     # Without route, name or listener a retry after half a second would fail too, while the user waits.
-                    raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+                    raise AgencyUnreachableError(self._settings.host, str(error) or type(error).__name__) from error
                 except AnswerRefusedError as error:
                     raise AgencyUnreadableError(path.rpartition("/")[2], str(error)) from error
                 except httpx2.HTTPError as error:
                     if is_last:
-                        raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+                        raise AgencyUnreachableError(self._settings.host, str(error) or type(error).__name__) from error
                 else:
                     if response.status in {_OK, _NOT_MODIFIED}:
                         return response
@@ -193,10 +193,6 @@ def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:
     except (ValueError, LookupError, TypeError) as error:
         first_line = str(error).partition("\n")[0]
         raise AgencyUnreadableError(path.rpartition("/")[2], first_line) from error
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)

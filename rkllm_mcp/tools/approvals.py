@@ -27,11 +27,6 @@ Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated", "unreadable"
 _SAMPLING = ToolSpec("sampling/createMessage")
 
 
-def _refusal(why: str, name: str, concern: Concern, language: Language) -> str:
-    texts = read_catalogue(language)
-    return texts.table("approval.refusals")[why].format(name=name, effect=texts.table("approval.effects")[concern])
-
-
 # A service runs for months and does not notice the end of a conversation; a dropped approval is asked again.
 _MAX_GRANTS = 4096
 
@@ -295,9 +290,11 @@ class Approvals:
         The model reads it in the language of the configuration, as it does other instructions.
         """
         remedy = f" {advice}" if advice else ""
-        fact = _refusal(why, name, concern, self.language)
+        fact, message = (
+            texts.table("approval.refusals")[why].format(name=name, effect=texts.table("approval.effects")[concern])
+            for texts in map(read_catalogue, (self.language, context.language or self.language))
+        )
         instruction = read_catalogue(self.language).table("model.refusals")[why]
-        message = _refusal(why, name, concern, context.language or self.language)
         return ApprovalVerdict(ruling, f"{fact}{instruction}{remedy}", f"{message}{remedy}")
 
     def _store_decision(self, decision: Decision | None, key: _Key) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -154,7 +154,7 @@ class _ToolIndex:
         self._by_root: dict[str, set[str]] = {}
         for word in dict.fromkeys(words):
             self._by_root.setdefault(root(word), set()).add(stem(word))
-        self._terms = [frozenset(term for field in _fields(tool, glossary) for term in field.terms) for tool in tools]
+        self.terms = [frozenset(term for field in _fields(tool, glossary) for term in field.terms) for tool in tools]
         self._only_reads = [
             risk_of_name(tool.original_name) is None if tool.read_only is None else tool.read_only for tool in tools
         ]
@@ -205,11 +205,6 @@ class _ToolIndex:
         for number in best[_COMPARED:]:
             scores[number] *= _CHANGES_INSTEAD * (1 - unwanted)
         return scores
-
-    def strange_words(self, words: Iterable[str]) -> list[int]:
-        """Return for each tool how many of these words are in none of its texts, also by their meaning."""
-        terms_of_words = [frozenset(_flat(self.request_terms(word))) for word in dict.fromkeys(words)]
-        return [sum(terms.isdisjoint(tool_terms) for terms in terms_of_words) for tool_terms in self._terms]
 
     def similarity(self, first: frozenset[str], second: frozenset[str]) -> float:
         """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
@@ -285,13 +280,8 @@ class ToolSearch:
                 for number, text in enumerate(texts):
                     similarity = sum(x * y for x, y in zip(request_vector, self._vectors[text], strict=True))
                     scores[number] += _MEANING_WEIGHT * max(0.0, similarity)
-        return _best_first(tools, scores)
-
-    async def by_text(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
-        """Return the tools whose texts match ``request``, like ``search``; neither past calls nor a model count."""
-        request = _relevant_part(request)
-        index = await self._index_of(tools)
-        return _best_first(tools, index.scores(request, index.request_terms(request)))
+        matching = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
+        return sorted(matching, key=lambda pair: -pair[1])
 
     async def evidence(
         self, request: str, tools: Sequence[ToolSpec], shares: Mapping[str, float]
@@ -301,20 +291,23 @@ class ToolSearch:
         ``shares`` are those of the request's own words in the data of tools; a search in data with none is left out.
         """
         request = request.replace("全部で", "合計で")  # the word alone asks for a list
-        scored = await self.by_text(request, tools) if request.strip() else ()
-        matches = {tool.name: score for tool, score in scored}
+        index = await self._index_of(tools)
+        relevant = _relevant_part(request)
+        # Neither past calls nor a model count.
+        matches = index.scores(relevant, index.request_terms(relevant)) if request.strip() else [0.0] * len(tools)
         found = kinds_in(request)
         required = [kinds_of(tool) for tool in tools]
         is_said = is_statement(request)
-        index = await self._index_of(tools)
+        # How many of the request's own words are in none of a tool's texts, also by their meaning.
         words = list(dict.fromkeys(own_words(without_values(request[:_REQUEST_CHARS]))[0]))
-        strange = index.strange_words(words)
+        meanings = [frozenset(_flat(index.request_terms(word))) for word in words]
+        strange = [sum(terms.isdisjoint(tool_terms) for terms in meanings) for tool_terms in index.terms]
         # A number is not evidence for a tool that may take one in addition.
         optional = [kinds_of(tool, optional=True) - {"number"} for tool in tools]
         return [
             ToolEvidence(
                 tool,
-                matches.get(tool.name, 0.0),
+                match,
                 (kinds | optional_kinds) & found,
                 kinds - found,
                 is_said=is_said,
@@ -324,7 +317,9 @@ class ToolSearch:
                 optional=optional_kinds & found,
                 known=known_values(tool, request),
             )
-            for tool, kinds, optional_kinds, count in zip(tools, required, optional, strange, strict=True)
+            for tool, match, kinds, optional_kinds, count in zip(
+                tools, matches, required, optional, strange, strict=True
+            )
             if shares.get(tool.name) != 0 or not takes_words(tool)
         ]
 
@@ -359,11 +354,6 @@ class ToolSearch:
     def have_common_words(self, text: str, values: str) -> bool:
         """See ``other_script.have_common_words``."""
         return have_common_words(text, values)
-
-
-def _best_first(tools: Sequence[ToolSpec], scores: Sequence[float]) -> list[tuple[ToolSpec, float]]:
-    matches = [(tool, score) for tool, score in zip(tools, scores, strict=True) if score > 0]
-    return sorted(matches, key=lambda pair: -pair[1])
 
 
 def _flat(terms: Wanted) -> Iterator[str]:

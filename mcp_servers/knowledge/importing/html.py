@@ -280,7 +280,7 @@ class HtmlReader:
             self._text.append(_raised_text(node, self._text))
         elif tag == "a" and (target := _attribute(node, "href")) and _SITE_LINK.match(target):
             self._links += 1
-            self._letters_in_links += _count_letters(node.text())
+            self._letters_in_links += sum(map(str.isalpha, node.text()))
         elif tag == "pre" or tag in _HEADINGS:
             self._end_lines()
             if tag == "pre":
@@ -318,7 +318,7 @@ class HtmlReader:
         """Add the open text as a paragraph, later if it is links alone, because more of them may follow."""
         text, links = self._take_text(), self._links
         # Numbers and marks may be between them.
-        is_links = links > 0 and _count_letters(text) <= self._letters_in_links
+        is_links = links > 0 and sum(map(str.isalpha, text)) <= self._letters_in_links
         self._links = self._letters_in_links = 0
         if not text:
             return
@@ -341,10 +341,6 @@ class HtmlReader:
             for line in lines:
                 self.builder.add(line)
         self._links_of_lines = 0
-
-
-def _count_letters(text: str) -> int:
-    return sum(map(str.isalpha, text))
 
 
 def _rows(table: LexborNode) -> list[list[Cell]]:
