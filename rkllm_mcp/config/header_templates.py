@@ -95,7 +95,7 @@ def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 def redact(text: str, secrets: Iterable[str]) -> str:
     """Replace every secret in ``text``, also if it is percent-encoded, JSON-escaped or base64-encoded."""
-    spellings = _all_spellings(secrets)
+    spellings = _spellings(secrets)
     # Longest first, so that a secret that contains another one is replaced as a whole.
     pattern = "|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True))
     return re.sub(pattern, REDACTED, text) if spellings else text
@@ -103,7 +103,7 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 def redacted_so_far(text: str, secrets: Iterable[str]) -> str:
     """Redact the beginning of a text that grows; leave out an end that may become a secret."""
-    spellings = _all_spellings(secrets)
+    spellings = _spellings(secrets)
     text = redact(text, secrets)
     for count in range(max(map(len, spellings), default=1) - 1, 0, -1):
         if any(len(spelling) > count and text.endswith(spelling[:count]) for spelling in spellings):
@@ -111,15 +111,13 @@ def redacted_so_far(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _all_spellings(secrets: Iterable[str]) -> set[str]:
-    return {spelling for secret in secrets if secret.strip() for spelling in _spellings(secret.strip())}
-
-
-def _spellings(secret: str) -> Iterable[str]:
-    data = secret.encode("utf-8", "replace")
-    yield from (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
-    yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
-    encoded = base64.b64encode(data).decode()
-    # The base64 form of a shorter secret would match ordinary text.
-    if len(secret) >= 6:
-        yield from (encoded, encoded.rstrip("="), encoded.translate(str.maketrans("+/", "-_")))
+def _spellings(secrets: Iterable[str]) -> set[str]:
+    spellings: set[str] = set()
+    for secret in {secret.strip() for secret in secrets} - {""}:
+        spellings |= {secret, quote(secret, safe=""), quote(secret), quote_plus(secret)}
+        spellings |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+        # The base64 form of a shorter secret would match ordinary text.
+        if len(secret) >= 6:
+            encoded = base64.b64encode(secret.encode("utf-8", "replace")).decode()
+            spellings |= {encoded, encoded.rstrip("="), encoded.translate(str.maketrans("+/", "-_"))}
+    return spellings

@@ -602,11 +602,6 @@ class Sections(Section):
         return self
 
 
-def without_none(**values: Any) -> dict[str, Any]:
-    """Return the ``values`` that are not None."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
 @dataclass(frozen=True)
 class Origin:
     """Facts about a configuration that are not in its sections."""
@@ -697,8 +692,10 @@ class Config(Sections):
         if tenant is not None:
             chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]
             changes["servers"] = tuple(tenant.named_to(server.with_only_tools(tenant.tools)) for server in chosen)
-            changes["agent"] = self.agent.model_copy(update=without_none(system_prompt=tenant.system_prompt))
-            changes["security"] = self.security.model_copy(update=without_none(approve=tenant.approve))
+            if tenant.system_prompt is not None:
+                changes["agent"] = self.agent.model_copy(update={"system_prompt": tenant.system_prompt})
+            if tenant.approve is not None:
+                changes["security"] = self.security.model_copy(update={"approve": tenant.approve})
         return self.model_copy(update=changes).with_origin(tenant=tenant.name if tenant is not None else "")
 
     def only_servers(self, names: Collection[str]) -> Config:

@@ -379,7 +379,12 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
     filled: list[str] = []
     for backend in backends:
         servers: list[str] = []
-        instead = _boards_instead(backend, boards)
+        # The boards of the model that answers while this backend has no board.
+        instead = {
+            name: board
+            for name, board in boards.items()
+            if backend.models and backend.fallback in board.models and name not in backend.boards
+        }
         for name, board in {**backend.boards, **instead}.items():
             # The NPU makes one answer at a time; a second one may go on while the first waits for a person.
             at_once = board.parallel or (1 if board.agent_port is None else config.service.parallel)
@@ -449,15 +454,6 @@ def _backends(boards: Mapping[str, BoardSection]) -> list[_Backend]:
         if chosen and not any(backend.boards == chosen for backend in backends):
             backends.append(_Backend(name, says, chosen))
     return backends
-
-
-def _boards_instead(backend: _Backend, boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
-    """Return the boards of the model that answers while a backend has no board."""
-    return {
-        name: board
-        for name, board in boards.items()
-        if backend.models and backend.fallback in board.models and name not in backend.boards
-    }
 
 
 def _too_long(backends: Sequence[_Backend]) -> Iterator[tuple[str, str, str]]:

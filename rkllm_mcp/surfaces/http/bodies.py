@@ -70,7 +70,15 @@ async def read(request: Request, model: type[ModelT], *, silence_s: float = SILE
     """
     # Read in any case: a refusal while the client still sends would be lost with the connection.
     content = await _content(request, service_of(request).body_limit, silence_s)
-    _check_type(request)
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    kind = kind.strip().lower()
+    is_json = kind == "application/json" or kind.endswith("+json")
+    if not is_json and not request.url.path.startswith(OLLAMA):
+        message = f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
+        raise HTTPError(415, message)
+    charset = parameters.partition("charset=")[2].strip(' "').lower()
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise HTTPError(415, f"the body is in {charset}; JSON is sent as UTF-8")
     if len(content) < _LONG_BYTES:
         checked: ModelT | HTTPError = _validate(content, model)
     else:
@@ -224,18 +232,6 @@ def _too_large(limit: int) -> HTTPError:
         "raise body_mb in [service] of the board"
     )
     return HTTPError(413, message)
-
-
-def _check_type(request: Request) -> None:
-    kind, _, parameters = request.headers.get("content-type", "").partition(";")
-    kind = kind.strip().lower()
-    is_json = kind == "application/json" or kind.endswith("+json")
-    if not is_json and not request.url.path.startswith(OLLAMA):
-        message = f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
-        raise HTTPError(415, message)
-    charset = parameters.partition("charset=")[2].strip(' "').lower()
-    if charset not in ("", "utf-8", "utf8", "us-ascii"):
-        raise HTTPError(415, f"the body is in {charset}; JSON is sent as UTF-8")
 
 
 def _json(content: bytes) -> Any:
