@@ -35,7 +35,7 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
             elif name == "PYTHON":
                 inserted = sys.executable
             else:
-                # As in a shell, an empty variable counts as unset where there is a default.
+                # As in a shell, an empty variable counts as unset if a default is given.
                 inserted = (env.get(name) or default) if has_default else env.get(name)
             if inserted is None:
                 problem = f"${{{name}}}, which is not set in the environment"

@@ -59,8 +59,8 @@ def check_library(library: LibraryReport) -> Iterator[CheckResult]:
         if library.official_release is None:
             status, release = "info", f"{blob} is not one of the published libraries up to {NEWEST_VERSION}"
         elif library.official_release != library.version:
-            status, own = "warn", library.version or "-"
-            release = f"{blob} is the published {library.official_release}, and its own text says {own}"
+            status, version = "warn", library.version or "-"
+            release = f"{blob} is the published {library.official_release}, and its own text says {version}"
             remedy = "Copy librkllmrt.so again from the RKLLM SDK."
         yield CheckResult("runtime release", status, release, remedy)
         if library.version in _UNSEEN:

@@ -304,11 +304,11 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         command = f"rkllm-mcp runtime pull {RECOMMENDED_VERSION}" if missing else "rkllm-mcp runtime list"
         return LibraryReport(error.message, "fail", error.remedy, command)
     # Others that ``auto`` could mean, with the release each names; what cannot be read is left out.
-    others: list[tuple[str, str]] = []
+    other_libraries: list[tuple[str, str]] = []
     for other in visible_libraries():
         if other != path:
             with suppress(RuntimeUnusableError):
-                others.append((str(other), read_library_file(other).version or "unknown"))
+                other_libraries.append((str(other), read_library_file(other).version or "unknown"))
     report = LibraryReport(
         f"{path}, version {file.version or 'unknown'}",
         "ok",
@@ -316,7 +316,7 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         version=file.version or "",
         git_blob=mark.git_blob,
         official_release=mark.official_release,
-        others=tuple(others),
+        others=tuple(other_libraries),
     )
     try:
         abi = accepted_abi(file, config.runtime.abi)

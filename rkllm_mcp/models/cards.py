@@ -411,9 +411,9 @@ def _check(model: ModelFolder) -> ModelFolder:
     card, source = model.card, model.folder / CARD_NAME
     names: list[tuple[str, str, Mapping[str, Any]]] = [("template", card.template, TEMPLATES)]
     names += [("syntaxes", syntax, SYNTAXES) for syntax in card.syntaxes or ()]
-    for key, name, known in names:
-        if name not in known:
-            allowed = f"allowed are {', '.join(known)}{did_you_mean(name, known)}"
+    for key, name, table in names:
+        if name not in table:
+            allowed = f"allowed are {', '.join(table)}{did_you_mean(name, table)}"
             raise add_line(ConfigError(str(source), key, repr(name), allowed), source)
     return model
 

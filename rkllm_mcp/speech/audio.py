@@ -83,7 +83,7 @@ class Sound:
         """Return it with another sample rate."""
         if rate == self.rate:
             return self
-        # The mean over each new sample's time, or between neighbours if there are more: speech needs no better filter.
+        # The mean over each new sample's time, or between neighbours at a higher rate: speech needs no better filter.
         samples = _np.frombuffer(self.samples, "<i2")
         count, step = len(samples) * rate // self.rate, self.rate / rate
         resampled = _np.empty(count, "<i2")

@@ -631,14 +631,14 @@ class Conversations:
                 for number, turn in enumerate(turns):
                     pictures = (replace(picture, data=data.get(picture.digest, b"")) for picture in turn.pictures)
                     turns[number] = replace(turn, pictures=tuple(pictures))
-            # By position, which version of a question this is, and how many there are.
+            # By position, which version of a question this is, and of how many.
             query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
             times: dict[int, list[float]] = {}
             for position, asked_at in transaction.execute(query, whose):
                 times.setdefault(position, []).append(asked_at)
             versions = {
-                position: (1 + sum(at <= turns[position].at for at in others), 1 + len(others))
-                for position, others in times.items()
+                position: (1 + sum(at <= turns[position].at for at in moments), 1 + len(moments))
+                for position, moments in times.items()
                 if position < len(turns)
             }
             head = (conversation_id, title, created, updated, tuple(turns), system, calls_made, settings)

@@ -89,8 +89,8 @@ class BoardServer(MCPServer[None]):
                 if missing:
                     problem = f"{name} was called without {' and '.join(missing)}"
                     raise ToolError(f"{problem}; give {'it' if len(missing) == 1 else 'them'}") from None
-                where, found = ".".join(map(str, details[0]["loc"])), describe(details[0]["input"])
-                raise ToolError(f"'{where}' of {name}: found {found}; {allowed_for(details[0])}") from None
+                where, value = ".".join(map(str, details[0]["loc"])), describe(details[0]["input"])
+                raise ToolError(f"'{where}' of {name}: found {value}; {allowed_for(details[0])}") from None
             raise
 
     async def run_stdio_async(self) -> None:

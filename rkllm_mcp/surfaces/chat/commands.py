@@ -282,7 +282,7 @@ async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...])
 
 async def retry(state: ChatState, _argument: str) -> None:
     """Ask the last question again, in its place."""
-    pictures = next((said.pictures for said in reversed(state.conversation.messages) if said.role == "user"), ())
+    pictures = next((turn.pictures for turn in reversed(state.conversation.messages) if turn.role == "user"), ())
     if question := await _taken_back(state):
         await _reply(state, question, pictures)
 
@@ -529,13 +529,13 @@ async def _model(state: ChatState, argument: str) -> None:
     """Load the model that is named or chosen from a list; show the loaded one if that stays."""
     model, phrases = state.host.model, state.phrases
     if not argument and state.console is not None:
-        models = [listed for listed in (await state.host.models()).values() if "chat" in listed.capabilities]
+        models = [other for other in (await state.host.models()).values() if "chat" in other.capabilities]
         if len(models) >= _FEWEST_MODELS:
             choices: list[Choice] = []
-            for listed in models:
-                size = f"{listed.size_bytes / 1e9:.1f} GB  " if listed.size_bytes else ""
-                window = phrases.sentence("chat.tokens", count=listed.context_tokens)
-                choices.append(Choice(listed.name, listed.name, f"{size}{window}"))
+            for other in models:
+                size = f"{other.size_bytes / 1e9:.1f} GB  " if other.size_bytes else ""
+                window = phrases.sentence("chat.tokens", count=other.context_tokens)
+                choices.append(Choice(other.name, other.name, f"{size}{window}"))
             heading = phrases.sentence("chat.choose_model")
             chosen = await state.console.choose(heading, choices, model.name, phrases)
             argument = chosen if chosen and chosen != model.name else ""

@@ -130,10 +130,10 @@ class Completions:
                 ideas = await self.host.complete_resource(
                     server, template.uri_template, blank.lstrip("+#"), uri[len(head) :], None, self.context
                 )
-                found = [f"{head}{idea}{tail}" for idea in ideas]
+                addresses = [f"{head}{idea}{tail}" for idea in ideas]
             else:
-                found = [head]  # the person has not come to the blank yet
-            for address in found:
+                addresses = [head]  # the person has not come to the blank yet
+            for address in addresses:
                 uris.setdefault(address, template.description or template.name)
         return {f"{server}:{name}": meaning for name, meaning in _beginning(uri, uris).items()}
 

@@ -117,8 +117,8 @@ async def pick(
         elif (text := " ".join(typed.split()) if len(typed) > 1 else typed).isprintable():
             rows.filter, rows.position = rows.filter + text, 0
 
-    named = (*steps, "escape", "c-c", "c-d", "c-g", "c-z", "enter", "backspace", Keys.Any, Keys.BracketedPaste)
-    for key in named:
+    pressed = (*steps, "escape", "c-c", "c-d", "c-g", "c-z", "enter", "backspace", Keys.Any, Keys.BracketedPaste)
+    for key in pressed:
         bindings.add(key)(press)
 
     control = FormattedTextControl(

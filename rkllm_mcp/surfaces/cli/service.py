@@ -71,7 +71,7 @@ _REFERENCE = re.compile(r"(?<!\\)\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _HANDED_OVER = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "PYTHON"})
 
 
-# Folders that a service does not see, but for what it needs of them.
+# Folders that a service does not see, except the parts that it needs.
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108
 
 
@@ -109,7 +109,7 @@ def _unit(template: str, wishes: UnitOptions) -> str:
     """Return a template without its comments, and without the lines that are not needed."""
     paths = (*wishes.readable, *wishes.writable)
     hidden = {path for path in paths if any(map(path.is_relative_to, _HIDDEN))}
-    shown = {
+    directives = {
         "BindReadOnlyPaths": [
             path for path in paths if path in hidden and not any(map(path.is_relative_to, wishes.writable))
         ],
@@ -127,7 +127,7 @@ def _unit(template: str, wishes: UnitOptions) -> str:
         # RemoveIPC would remove that of the person's other programs.
         "ACCOUNT": f"User={_word(wishes.user)}" if wishes.user else "DynamicUser=yes\nRemoveIPC=yes",
         "ENVIRONMENT": _lines("Environment", [_word(f"{name}={value}") for name, value in wishes.environment]),
-        "PATHS": "\n".join(_lines(key, [_word(str(path)) for path in chosen]) for key, chosen in shown.items()),
+        "PATHS": "\n".join(_lines(key, [_word(str(path)) for path in chosen]) for key, chosen in directives.items()),
         "NAMESPACES": "user mnt pid ipc uts net cgroup" if wishes.namespaces else "yes",
         "SYSTEM_CALLS": _lines("SystemCallFilter", calls),
     }

@@ -176,9 +176,10 @@ def call_command(
                 async with open_servers(session) as environment:
                     tool = tool_named(environment, name)
                     call = ToolCall("call_1", tool.name, read_arguments(words, tool.input_schema))
-                    made = await environment.toolbox.call(call, caller)
-                figures = (made.is_error, made.shown, round(made.seconds, 3), made.truncated, made.ruling)
-                result = ToolFinished(made.call_id, tool.name, *figures)
+                    outcome = await environment.toolbox.call(call, caller)
+                seconds = round(outcome.seconds, 3)
+                figures = (outcome.is_error, outcome.shown, seconds, outcome.truncated, outcome.ruling)
+                result = ToolFinished(outcome.call_id, tool.name, *figures)
             else:
                 result = await _call_there(session, service, name, words, caller, approves=yes)
             if result.is_error:
