@@ -63,17 +63,13 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 def records(values: Iterable[str]) -> bytes:
     """Encode JSON values, one line each, as records of an event stream."""
-    return _encode([f"data: {value}\n\n" for value in values])
+    return "".join([f"data: {value}\n\n" for value in values]).encode("utf-8", "replace")
 
 
 def lines(values: Iterable[str]) -> bytes:
     """Encode JSON values as lines."""
-    return _encode([f"{value}\n" for value in values])
-
-
-def _encode(texts: Iterable[str]) -> bytes:
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
-    return "".join(texts).encode("utf-8", "replace")
+    return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
 
 
 def _cannot_write(content: bytes) -> bool:
@@ -331,7 +327,7 @@ class ReplyWriter:
         """Add events to the reply, and send their records."""
         records = self.records(batch)
         if self.stream is not None and records:
-            self.stream.feed(_encode((records,)))
+            self.stream.feed(records.encode("utf-8", "replace"))
 
     async def drain(self) -> None:
         """Wait until the reader has taken the records."""
@@ -355,11 +351,11 @@ class ReplyWriter:
 
     def finish(self) -> bytes:
         """Return the last records."""
-        return _encode((self._begin(), self._close(), self.shape.finish()))
+        return f"{self._begin()}{self._close()}{self.shape.finish()}".encode("utf-8", "replace")
 
     def failure(self, body: Json) -> bytes:
         """Return the last records of an answer that failed."""
-        return _encode((self._begin(), self.shape.failure(body)))
+        return f"{self._begin()}{self.shape.failure(body)}".encode("utf-8", "replace")
 
     def _begin(self) -> str:
         has_begun, self._has_begun = self._has_begun, True
