@@ -25,7 +25,7 @@ import anyio
 
 from bench.knowledge import COLLECTIONS, load, read_collection
 from bench.knowledge import ndcg as ndcg_of
-from bench.own_words import QUESTIONS, is_right
+from bench.own_words import GROUPS, is_right
 from bench.own_words import load as load_documents
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.service import embedder_from
@@ -92,7 +92,7 @@ async def compare_collection(stores: Sequence[Library], name: str, most: int) ->
 
 async def compare_own_words(stores: Sequence[Library], documents: Path) -> None:
     """Print the figures of the questions in a person's own words about those corpora that are there."""
-    asked: Mapping[str, list[dict[str, Any]]] = json.loads(await anyio.Path(QUESTIONS).read_text("utf-8"))
+    asked: Mapping[str, list[dict[str, Any]]] = json.loads(await anyio.Path(GROUPS["dev"]).read_text("utf-8"))
     bases = await load_documents(stores[0], documents)
     copies = {name: await _copied(stores[0], stores[1], base.id) for name, base in bases.items()}
     questions = [each for kind in asked.values() for each in kind if each["corpus"] in bases]

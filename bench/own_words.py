@@ -1,24 +1,14 @@
 """Questions in a person's own words over real manuals: what the search answers, and how far its score can be believed.
 
     python -m bench.own_words --office [--show]
-    python -m bench.own_words DOCUMENTS [--manuals DOCUMENTS] [--embedder none|universal-sentence-encoder|…] [--show]
-    python -m bench.own_words DOCUMENTS --manuals DOCUMENTS --train     the coefficients of the score
-    python -m bench.own_words --manuals DOCUMENTS --unseen DOCUMENTS --embedder universal-sentence-encoder --train
-    python -m bench.own_words --unseen DOCUMENTS [--kept-back]
-    python -m bench.own_words --later DOCUMENTS
-    python -m bench.own_words --fourth DOCUMENTS
-    python -m bench.own_words --fifth DOCUMENTS
-    python -m bench.own_words --sixth DOCUMENTS
+    python -m bench.own_words --GROUP DOCUMENTS [--GROUP DOCUMENTS …] [--embedder none|universal-sentence-encoder|…]
+    python -m bench.own_words --GROUP DOCUMENTS … --train     the coefficients of the score
 
-``--unseen`` has those of ``tests/data/knowledge/unseen`` (README.md there); a third of its questions is asked with
-``--kept-back`` only. Nothing is chosen with those of ``later``, ``fourth``, ``fifth`` and
-``sixth``, folders next to it.
-
-``DOCUMENTS`` has a folder for each corpus that ``about.json`` next to the questions names, with the HTML files of its
-packages; the knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``--manuals`` has those of the other 100
-questions, ``tests/data/knowledge/manuals``: gnucash and gnucash-en with the Japanese and English guide of the package
-gnucash-docs 4.13, sylpheed with the Japanese manual of sylpheed-doc 20140827. Half of these questions (odd CRC-32) are
-kept back: they are asked, and nothing is made from them.
+A group is one of ``GROUPS``; ``README.md`` or ``about.json`` next to its questions names the packages. Nothing is
+chosen with the one that is kept back. ``DOCUMENTS`` has a folder for each corpus, with the files of its packages; the
+knowledge base is made in ``DOCUMENTS/.base`` at the first start. ``manuals`` has no such file: gnucash and gnucash-en
+are the Japanese and English guide of the package gnucash-docs 4.13, sylpheed the Japanese manual of sylpheed-doc
+20140827.
 
 ``--office`` asks 185 questions over 50 short documents of an office and a home, and 40 that were written after the
 search was tuned; nothing was tuned on a third of the first (the CRC-32 of the question is divisible by three). A
@@ -26,8 +16,8 @@ question is right if the first result at the default threshold is its document; 
 
 A result is right if its file and its text agree with one of the answers. *Confident* is a first result that is not
 marked weak. Followed by the pairs of ``followups*.json``: the second question of each, with the first one as
-``previous_question``; nothing was chosen by those that are kept back. ``--train`` writes ``search/probability.json``
-for words alone, or for the embedder.
+``previous_question``. ``--train`` writes ``search/probability.json`` for words alone, or for the embedder, and prints
+for each group what a regression without it is sure of, for the other collections one without a fifth of them.
 """
 
 from __future__ import annotations
@@ -37,7 +27,7 @@ import json
 import re
 import tempfile
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -63,14 +53,12 @@ from mcp_servers.knowledge.search.ranking import Figures
 from mcp_servers.knowledge.service import embedder_from
 from mcp_servers.knowledge.types import Hit, KnowledgeBase, NewChunk, NewDocument, SearchRequest
 
-QUESTIONS = SHARED / "cases" / "ownwords" / "dev.json"
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "knowledge"
-MANUALS = DATA / "manuals" / "questions.json"
-UNSEEN = DATA / "unseen" / "questions.json"
-LATER = DATA / "later" / "questions.json"
-FOURTH = DATA / "fourth" / "questions.json"
-FIFTH = DATA / "fifth" / "questions.json"
-SIXTH = DATA / "sixth" / "questions.json"
+GROUPS = {
+    "dev": SHARED / "cases" / "ownwords" / "dev.json",
+    **{name: DATA / name / "questions.json" for name in ("manuals", "unseen", "later", "fourth", "fifth", "sixth")},
+}
+KEPT_BACK = "sixth"
 OFFICE, OFFICE_LATER = DATA / "questions.txt", DATA / "later_questions.txt"
 NO_DOCUMENT = "-"
 FOLLOWUPS = "followups*.json"
@@ -244,11 +232,15 @@ class Example:
 
 
 def fit(examples: Sequence[Example]) -> dict[str, Any]:
-    """Return the coefficients of a logistic regression in which each set of questions weighs the same."""
+    """Return the coefficients of a logistic regression.
+
+    All groups together weigh as much as all collections together, and each set as much as another of its kind.
+    """
     figures = np.array([[*each.figures, 1.0] for each in examples])
     right = np.array([each.is_right for each in examples], float)
     sizes = Counter(each.set for each in examples)
-    weight = np.array([len(examples) / len(sizes) / sizes[each.set] for each in examples])
+    kinds = Counter(name in GROUPS for name in sizes)
+    weight = np.array([len(examples) / len(kinds) / kinds[each.set in GROUPS] / sizes[each.set] for each in examples])
     spread = cast("Figures", figures.std(axis=0))
     spread[-1] = 1.0
     scaled: Figures = figures / spread
@@ -277,14 +269,14 @@ def chances(coefficients: Mapping[str, Any], examples: Sequence[Example]) -> lis
 
 
 def crossed(examples: Sequence[Example], name: str) -> list[float]:
-    """Return the probabilities of the examples of one set, each from a regression without its fifth of that set."""
+    """Return the probabilities of the examples of one set, from a regression without this group or without a fifth."""
     own = [each for each in examples if each.set == name]
+    folds = 1 if name in GROUPS else _FOLDS
     result = [0.0] * len(own)
-    for fold in range(_FOLDS):
-        held = [each for at, each in enumerate(own) if at % _FOLDS == fold]
+    for fold in range(folds):
+        held = own[fold::folds]
         ids = set(map(id, held))
-        numbers = chances(fit([each for each in examples if id(each) not in ids]), held)
-        result[fold::_FOLDS] = numbers
+        result[fold::folds] = chances(fit([each for each in examples if id(each) not in ids]), held)
     return result
 
 
@@ -331,29 +323,15 @@ async def train(own: Mapping[str, Sequence[Answer]], embedder: Embedder | None) 
         print(f"{kind}, cross-validated: confident right {sum(sure)} of {sum(rights)}, wrong {len(sure) - sum(sure)}")
 
 
-def is_kept_back(question: Mapping[str, Any]) -> bool:
-    """Return True for the half of the questions about the manuals that nothing is made from."""
-    return zlib.crc32(question["question"].encode()) % 2 == 1
-
-
 async def ask_all(
     documents: Path,
     file: Path,
     embedder: Embedder | None,
     *,
-    is_kept_back: bool | None = None,
     is_shown: bool = False,
 ) -> tuple[list[Answer], list[Answer]]:
-    """Ask the questions of a file and the follow-ups next to it; return the answers, first of those with an answer.
-
-    ``is_kept_back`` chooses the third whose CRC-32 is divisible by three, or the others.
-    """
+    """Ask the questions of a file and the follow-ups next to it; return the answers, first of those with an answer."""
     asked: dict[str, list[dict[str, Any]]] = json.loads(await anyio.Path(file).read_text("utf-8"))
-    if is_kept_back is not None:
-        asked = {
-            kind: [each for each in every if (zlib.crc32(each["question"].encode()) % 3 == 0) is is_kept_back]
-            for kind, every in asked.items()
-        }
     async with open_library(documents / ".base", LibrarySettings(embedder)) as library:
         bases = await load(library, documents)
         # Python 3.10 takes no comprehension that awaits inside another.
@@ -387,15 +365,9 @@ def print_answer(answer: Answer) -> None:
 
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("documents", type=Path, nargs="?", help="a folder for each corpus")
     parser.add_argument("--office", action="store_true", help="the short documents of an office")
-    parser.add_argument("--manuals", type=Path, help="the same for the questions about other manuals")
-    parser.add_argument("--unseen", type=Path, help="the same for the questions over unseen documents")
-    parser.add_argument("--later", type=Path, help="the same for the questions over a third group of documents")
-    parser.add_argument("--fourth", type=Path, help="the same for the questions over a fourth group of documents")
-    parser.add_argument("--fifth", type=Path, help="the same for the questions over a fifth group of documents")
-    parser.add_argument("--sixth", type=Path, help="the same for the questions over a sixth group of documents")
-    parser.add_argument("--kept-back", action="store_true", help="the third of these that is kept back, not the others")
+    for name in GROUPS:
+        parser.add_argument(f"--{name}", type=Path, help="a folder for each corpus of this group")
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--show", action="store_true", help="each question with its first results")
     parser.add_argument("--train", action="store_true", help="write the coefficients of the score")
@@ -403,28 +375,14 @@ async def _main() -> None:
     if given.office:
         await ask_office(is_shown=given.show)
     embedder = embedder_from(given.embedder)
-    own: defaultdict[str, list[Answer]] = defaultdict(list)
-    if given.unseen:
-        for is_kept in (False, True) if given.train else (given.kept_back,):
-            answers = await ask_all(given.unseen, UNSEEN, embedder, is_kept_back=is_kept, is_shown=given.show)
-            print_figures(f"unseen{', kept back' if is_kept else ''}", *answers)
-            own["unseen"] += chain(*answers)
-    groups = ((LATER, given.later), (FOURTH, given.fourth), (FIFTH, given.fifth), (SIXTH, given.sixth))
-    for file, documents in groups:
+    own: dict[str, list[Answer]] = {}
+    for name, file in GROUPS.items():
+        documents = getattr(given, name)
         if documents:
             answers = await ask_all(documents, file, embedder, is_shown=given.show)
-            print_figures(file.parent.name, *answers)
-    if given.documents:
-        answers = await ask_all(given.documents, QUESTIONS, embedder, is_shown=given.show)
-        print_figures(QUESTIONS.stem, *answers)
-        own["own words"] += chain(*answers)
-    if given.manuals:
-        answers = await ask_all(given.manuals, MANUALS, embedder, is_shown=given.show)
-        for name, is_kept in (("manuals", False), ("manuals, kept back", True)):
-            halves = [[each for each in group if is_kept_back(each.question) is is_kept] for group in answers]
-            print_figures(name, *halves)
-            if embedder or not is_kept:
-                own["manuals" if embedder else "own words"] += chain(*halves)
+            print_figures(name, *answers)
+            if name != KEPT_BACK:
+                own[name] = [*chain(*answers)]
     if given.train:
         await train(own, embedder)
 

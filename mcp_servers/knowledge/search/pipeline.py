@@ -430,25 +430,21 @@ class Pipeline:
             deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
         order = ranking.fused_order(ranks, deviations, words_weight(base.base.embedder))
         best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _chunks_needed(query.request)].tolist()
-        headings = heading_profiles(connection, [chunks[at] for at in best])
         best_counts = counts.take(np.array(best, np.intp), axis=1)
         in_words = ranking.word_shares(weights, best_counts)
-        in_heading = ranking.covered_shares(weights, ranking.term_counts(weights, list(headings.values())))
         rivals = ranking.rivals(ranks, profiles)
         ranked: list[_ScoredChunk] = []
         least, size = 1.0, math.log(max(now.chunks, 1))
         for row, at in enumerate(best):
             chunk, share = chunks[at], float(shares[at])
-            figures = PassageFigures(
-                share, float(in_heading[row]), size, rivals, words=float(in_words[row]), terms=weights.terms
-            )
+            figures = PassageFigures(share, size, rivals, float(in_words[row]), weights.terms)
             if deviations is not None:
                 deviations_behind = float(deviations.max() - deviations[at])
                 figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
             stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
             # No score is above that of a better rank.
             least = min(least, probability(figures, base.base.embedder))
-            is_beyond = is_unanswered(figures, least)
+            is_beyond = least < WEAK and is_unanswered(figures, least)
             ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
         return ranked
 

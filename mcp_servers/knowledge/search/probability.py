@@ -20,10 +20,9 @@ FILE = Path(__file__).with_name("probability.json")
 # The exponential of more overflows nothing and changes nothing.
 _MAX_LOGIT = 30.0
 _LEAST_SHARE = 0.05
-# Score of a passage below which nothing is likely to answer a question, with a cross-encoder and with vectors; with
-# words alone the share of the best possible BM25, unless the score is not so low: docs/knowledge.md.
-NO_ANSWER, _NO_ANSWER_BY_VECTORS = 0.15, 0.02
-_NO_ANSWER_SHARE, _UNSURE = 0.25, 0.3
+# Nothing is likely to answer a question whose best passage has a score below these, with a cross-encoder and with
+# vectors, or with words alone a lesser share of the best possible BM25: docs/knowledge.md.
+NO_ANSWER, _NO_ANSWER_BY_VECTORS, _NO_ANSWER_SHARE = 0.15, 0.04, 0.24
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class PassageFigures:
     """What the score of a passage is made of."""
 
     share: float  # of the best possible BM25
-    heading: float  # share of the question's weight in title and headings
     size: float  # logarithm of the number of passages in the base, because more of them have words by chance
     rivals: float = 1.0  # stretches of documents that have as much of the question as the best passage
     words: float = 1.0  # share of the question's words that the passage has as a whole, by weight
@@ -43,9 +41,10 @@ class PassageFigures:
     def values(self) -> tuple[float, ...]:
         """The numbers of the regression; logarithms, because a passage without any of the words is no answer."""
         share, rivals = math.log(self.share + _LEAST_SHARE), math.log(max(self.rivals, 1.0))
-        if self.deviation is None:
-            return share, self.words, self.heading, self.size, rivals, math.log1p(self.terms)
-        return share, self.size, rivals, self.deviation, self.behind
+        by_words = (share, self.words, self.size, rivals)
+        return (
+            (*by_words, math.log1p(self.terms)) if self.deviation is None else (*by_words, self.deviation, self.behind)
+        )
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,9 @@ def _coefficients() -> dict[str, _Coefficients]:
 def is_unanswered(figures: PassageFigures, score: float) -> bool:
     """Return True if a question whose best passage has these figures and this score is not likely to have an answer.
 
-    At most 1 in 20 of the questions whose answer is among the first three results is beyond these lines.
+    About 1 in 20 of the questions whose answer is among the first three results is beyond these lines.
     """
-    if figures.deviation is not None:
-        return score < _NO_ANSWER_BY_VECTORS
-    return score < _UNSURE and figures.share < _NO_ANSWER_SHARE
+    return figures.share < _NO_ANSWER_SHARE if figures.deviation is None else score < _NO_ANSWER_BY_VECTORS
 
 
 def probability(figures: PassageFigures, embedder: str = "") -> float:

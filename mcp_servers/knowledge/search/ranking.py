@@ -312,11 +312,6 @@ def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], counts: Figu
     return np.minimum(total / weights.best, 1.0)
 
 
-def covered_shares(weights: QueryWeights, counts: Figures) -> Figures:
-    """Return for each column of ``term_counts`` the share of the query's weight that it has at all, 0..1."""
-    return np.minimum(_sums(weights, np.minimum(counts, 1.0)) * (K1 + 1) / weights.best, 1.0)
-
-
 def word_shares(weights: QueryWeights, counts: Figures) -> Figures:
     """Return for each column of ``term_counts`` the share of the query's words that it has, by weight, 0..1.
 

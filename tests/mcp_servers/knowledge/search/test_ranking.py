@@ -16,7 +16,6 @@ from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
 from mcp_servers.knowledge.search.ranking import (
     PLACE_GAIN,
     bm25_shares,
-    covered_shares,
     fuse,
     fused_order,
     heading_gains,
@@ -123,24 +122,20 @@ def test_profiles_without_any_question_or_candidate_cause_no_error() -> None:
     assert shares("???", "rain") == [0.0]
     weights = query_weights(UnderstoodQuery(analyze_query("rain")), {"rain": 1}, 1)
     counts = term_counts(weights, [])
-    assert bm25_shares(weights, [], counts, 1.0).size == covered_shares(weights, counts).size == 0
+    assert bm25_shares(weights, [], counts, 1.0).size == word_shares(weights, counts).size == 0
 
 
 def test_the_score_grows_with_each_figure_and_stays_a_share() -> None:
-    weak = PassageFigures(share=0.1, heading=0.0, size=7.0)
-    better = (
-        replace(weak, share=0.3),
-        replace(weak, heading=0.5),
-    )
+    weak = PassageFigures(share=0.1, size=7.0)
     weak = replace(weak, rivals=3)
-    better = (*better, replace(weak, rivals=2))
+    better = (replace(weak, share=0.3), replace(weak, rivals=2))
     assert all(0 < probability(weak) < probability(each) < 1 for each in better)
     assert probability(replace(weak, deviation=5.0)) > probability(replace(weak, deviation=1.0, behind=2.0))
     assert probability(replace(weak, deviation=1e9)) <= 1
 
 
 def test_a_large_base_has_words_by_chance() -> None:
-    small = PassageFigures(share=0.4, heading=0.2, size=math.log(50))
+    small = PassageFigures(share=0.4, size=math.log(50))
     assert probability(small) > probability(replace(small, size=math.log(5000)))
 
 
@@ -206,7 +201,7 @@ def test_a_word_counts_as_a_whole_with_an_alternative_and_in_part_by_its_bigrams
     assert whole == pytest.approx(1.0)
     assert synonym > most > half > nothing == 0.0
     assert word_shares(query_weights(understand("???"), {}, 1), term_counts(weights, profiles)).tolist() == [1.0] * 5
-    more = PassageFigures(share=0.4, heading=0.2, size=7.0, words=1.0, terms=9)
+    more = PassageFigures(share=0.4, size=7.0, words=1.0, terms=9)
     assert probability(more) > probability(replace(more, words=0.5))
     # A share of many terms is more than the same one of few.
     assert probability(more) > probability(replace(more, terms=2))
