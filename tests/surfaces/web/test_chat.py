@@ -15,7 +15,7 @@ from tests.support.page_views import server, tool
 from tests.support.pictures import RED_ABOVE_BLUE, saved
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 FORM: Json = {
     "type": "object",
@@ -797,6 +797,45 @@ def test_a_question_is_not_sent_without_its_picture_and_a_photo_is_one_whatever_
         (sent,) = service.sent("/v1/execute")
         assert len(sent["pictures"]) == 1
         assert "BMW and other makers" in sent["message"]
+
+
+def test_a_question_sent_while_a_file_is_read_goes_when_it_is_read_unless_it_is_written_on(browser: Browser) -> None:
+    with (
+        running(PageService(documents={})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+        waiting: list[Route] = []
+        page.route("**/v1/tokens", lambda route: waiting.append(route))  # noqa: PLW0108  # it is given an attribute
+
+        def add(name: str) -> None:
+            page.click("#attach")
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("menuitem", name="Choose files").click()
+            chooser.value.set_files([{"name": name, "mimeType": "", "buffer": b"the key is under the mat"}])
+
+        with page.expect_request("**/v1/tokens"):
+            add("note.txt")
+        visit.ask("Where is the key?")
+        page.wait_for_selector("#files [role=status] >> text=when its files are read")
+        page.type("#question", "?")
+        page.wait_for_selector("#files [role=status]", state="detached")
+        page.press("#question", "Control+Enter")
+        page.wait_for_selector("#files [role=status]")
+        assert service.sent("/v1/execute") == []
+        for request in waiting:
+            request.continue_()
+        page.wait_for_selector("text=I do not know.")
+        (sent,) = service.sent("/v1/execute")
+        assert sent["message"].endswith("Where is the key??")
+        assert "under the mat" in sent["message"]
+        # One that is left out is not waited for.
+        add("other.txt")
+        visit.ask("And the car?")
+        page.wait_for_selector("#files [role=status]")
+        page.locator("#files .file button").click()
+        page.wait_for_selector("text=I do not know. >> nth=1")
+        assert service.sent("/v1/execute")[1]["message"] == "And the car?"
 
 
 def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Browser) -> None:

@@ -75,7 +75,7 @@ const desk = new Desk({
 const options = new QuestionOptions();
 const composer = new Composer({
   send: (text) => {
-    if (files.isReading || files.block()) return false;
+    if (files.block()) return false;
     const isTaken = ask({ message: files.with(text), pictures: files.pictures });
     if (isTaken) files.spent();
     return isTaken;
@@ -91,6 +91,7 @@ const microphone = new Microphone({
 });
 const files = new Files({
   write: (text) => composer.insert(text),
+  send: () => composer.submit(),
   store: (file) => documents.store(file),
   folder: (chosen) => {
     panel.open("documents");

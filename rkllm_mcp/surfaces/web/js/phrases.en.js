@@ -242,6 +242,7 @@ export default {
   "file.name_beginning": "{name}, beginning",
   "file.stored": "{name} is in the documents.",
   "file.searched": "in the documents; the answer begins with a search",
+  "file.awaited": "Your question is sent when its files are read.",
   "file.blocks": "Not sent: {name} cannot go with the question. Leave it out, or choose another file.",
   "file.remove": "Leave the file out",
   "picture.name": "Picture",

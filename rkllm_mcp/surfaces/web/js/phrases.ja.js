@@ -242,6 +242,7 @@ export default {
   "file.name_beginning": "{name}（先頭）",
   "file.stored": "{name} は文書に入っています。",
   "file.searched": "文書に追加しました。回答は検索から始まります",
+  "file.awaited": "ファイルを読み終えたら、質問を送ります。",
   "file.blocks": "送っていません。{name} を質問に付けられません。外すか、別のファイルを選んでください。",
   "file.remove": "ファイルを外す",
   "picture.name": "画像",

@@ -45,9 +45,11 @@ export class Files {
   #pictureTokens = 0;
   // A question was not sent, because one of them cannot go with it.
   #isBlocking = false;
+  // A question was sent while one of them was read; it goes when all are.
+  #isAwaited = false;
 
   /**
-   * @param {{write: (text: string) => void, store: (file: File) => Promise<unknown>, folder: (files: File[]) => void,
+   * @param {{write: (text: string) => void, send: () => void, store: (file: File) => Promise<unknown>, folder: (files: File[]) => void,
    *   passages: (given: {document_id: string, chunk_index: number, limit: number}) => Promise<{results: {content: string}[]}>,
    *   search: (tool: import("./options.js").Tool) => void, changed: () => void,
    *   eyes: () => {sees: boolean, other: string, board: string, isHere?: boolean}, choose: (model: string) => void}} actions `eyes` says whether the model
@@ -56,6 +58,12 @@ export class Files {
   constructor(actions) {
     this.#actions = actions;
     byId("question").addEventListener("paste", (event) => this.#paste(/** @type {ClipboardEvent} */ (event)));
+    byId("question").addEventListener("input", () => {
+      if (!this.#isAwaited) return;
+      // It is written on, and so sent again.
+      this.#isAwaited = false;
+      this.#show();
+    });
     addEventListener("dragover", (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
@@ -113,7 +121,7 @@ export class Files {
     return problem || (picture && !this.#actions.eyes().sees ? t("file.image") : "");
   }
 
-  get isReading() {
+  get #isReading() {
     return this.#files.some(({ isReading }) => isReading);
   }
 
@@ -130,14 +138,22 @@ export class Files {
   }
 
   /**
-   * Keep a question back when one of them cannot go with it, and say so: it may be about that one.
+   * Keep a question back while one of them is read, or when one cannot go with it, and say so: it may be about that one.
    *
-   * @returns {boolean} whether one cannot
+   * @returns {boolean} whether it is kept back
    */
   block() {
-    this.#isBlocking = true;
+    this.#isAwaited = this.#isReading;
+    this.#isBlocking = !this.#isAwaited;
     this.#show();
-    return this.#isBlocking;
+    return this.#isAwaited || this.#isBlocking;
+  }
+
+  /** Send the question that waited for them. */
+  #release() {
+    if (!this.#isAwaited || this.#isReading) return;
+    this.#isAwaited = false;
+    this.#actions.send();
   }
 
   /** They went with a question. */
@@ -224,12 +240,14 @@ export class Files {
       else entry.problem = said;
     }
     entry.isReading = false;
+    // It was left out meanwhile.
     if (!this.#files.includes(entry)) return;
     const read = entry.picture
       ? t("picture.added", { name: entry.name })
       : t("file.read", { name: entry.name, count: entry.tokens });
     announce(this.#problemOf(entry) || entry.note || read);
     this.#show();
+    this.#release();
   }
 
   /**
@@ -284,6 +302,7 @@ export class Files {
     fill(
       this.#place,
       this.#files.map((entry) => this.#chip(entry)),
+      this.#isAwaited && h("p", { class: "muted small", role: "status" }, say("file.awaited")),
       this.#isBlocking && h("p", { class: "error", role: "alert" }, say("file.blocks", { name: refused?.name ?? "" })),
       isBlind &&
         other &&
@@ -373,6 +392,7 @@ export class Files {
     this.#files = this.#files.filter((other) => other !== entry);
     this.#show();
     byId("question").focus();
+    this.#release();
   }
 }
 
