@@ -116,8 +116,9 @@ def add_command(
             try:
                 text = sys.stdin.buffer.read().decode("utf-8")
             except UnicodeDecodeError:
-                problem = "standard input is no UTF-8"
-                raise UsageError(f"{problem}; save it in a file, of which the encoding is found out") from None
+                raise UsageError(
+                    "standard input is no UTF-8; save it in a file, of which the encoding is found out"
+                ) from None
             if not text.strip():
                 raise UsageError("standard input has no text; pipe a document into it")
             checked_sources.append((name, {"text": text}))

@@ -216,8 +216,9 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         name, equals, file = text.partition("=")
         path = Path(file).expanduser().absolute()
         if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
-            problem = f"--credential {text!r} is not NAME=FILE with a file that exists"
-            raise UsageError(f"{problem}, as in API_KEY=/etc/api.key")
+            raise UsageError(
+                f"--credential {text!r} is not NAME=FILE with a file that exists, as in API_KEY=/etc/api.key"
+            )
         pairs.append((name, path))
     # What systemd will hand over is not here yet; any value does to check the rest.
     environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}

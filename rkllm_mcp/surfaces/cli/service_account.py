@@ -74,18 +74,19 @@ def open_to_service(account: Account, config: Path, readable: Iterable[Path]) ->
     if account.group == CONFIG_GROUP:
         command = ["groupadd", "--system", "--force", CONFIG_GROUP]
         if shutil.which(command[0]) is None:
-            problem = f"{command[0]} is not installed, and {config} is private"
-            raise UsageError(f"{problem}; let a group read it, or all: chmod")
+            raise UsageError(
+                f"{command[0]} is not installed, and {config} is private; let a group read it, or all: chmod"
+            )
         completed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
         if completed.returncode:
-            problem = f"the group {CONFIG_GROUP} cannot be made ({completed.stderr.strip()})"
-            raise UsageError(f"{problem}; run it with sudo")
+            raise UsageError(f"the group {CONFIG_GROUP} cannot be made ({completed.stderr.strip()}); run it with sudo")
         try:
             shutil.chown(config, group=CONFIG_GROUP)
             config.chmod(stat.S_IMODE(config.stat().st_mode) | stat.S_IRGRP)
         except (OSError, LookupError) as error:
-            problem = f"{config} cannot be opened to the group {CONFIG_GROUP} ({error})"
-            raise UsageError(f"{problem}; run it with sudo") from None
+            raise UsageError(
+                f"{config} cannot be opened to the group {CONFIG_GROUP} ({error}); run it with sudo"
+            ) from None
     closed = [path for path in readable if not _is_open(path)]
     if closed:
         paths = " ".join(map(str, closed))
