@@ -177,3 +177,9 @@ def test_text_of_other_scripts_is_read_and_so_is_a_page_that_names_its_charset(e
     pytest.importorskip("chardet")
     assert decode(text.encode(encoding)).text == text
     assert decode(text.encode(encoding), encoding).text == text
+
+
+@pytest.mark.parametrize("text", ["120 µs ± 3", "5 × 4 mm²", "« oui »", "naïve ± café", "§ 3 a"])
+@pytest.mark.parametrize("before", ["", "word " * 300])
+def test_signs_of_western_text_in_utf_8_are_not_taken_for_half_width_katakana(text: str, before: str) -> None:
+    assert decode(f"{before}{text}".encode()).text == f"{before}{text}"

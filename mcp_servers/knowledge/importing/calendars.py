@@ -24,6 +24,8 @@ _CALENDAR_NAMES = {
     "DUE": "Due",
     "DURATION": "Duration",
     "RRULE": "Repeats",
+    "RDATE": "Also on",
+    "EXDATE": "Not on",
     "LOCATION": "Place",
     "ORGANIZER": "Organizer",
     "ATTENDEE": "Attendee",
@@ -54,7 +56,8 @@ _CONTACT_NAMES = {
 }
 # Parts of a name or address, separated by a semicolon that is not escaped.
 _PART = re.compile(r"(?<!\\);")
-_QUOTED = "QUOTED-PRINTABLE"
+# Encodings of a value: of text, and of pictures, keys and recordings, one of which may say how a name is spoken.
+_QUOTED, _BINARY = "QUOTED-PRINTABLE", frozenset({"B", "BASE64"})
 _MAX_PARAMETERS = 200
 _FOLD = re.compile(rb"(?<![=\r])\r?\n[ \t]")
 
@@ -105,12 +108,18 @@ def _property(line: str) -> tuple[str, dict[str, str], str]:
 
 
 def _calendar_value(value: str) -> str:
-    time = _TIME.fullmatch(value.strip())
-    if time:
-        clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
-        return f"{time[1]}-{time[2]}-{time[3]}{clock}"
+    # One time, or several, of which each may have an end.
+    parts = value.strip().split(",")
+    times = [time for part in parts if (time := _TIME.fullmatch(part.partition("/")[0]))]
+    if len(times) == len(parts):
+        return ", ".join(map(_written_time, times))
     text = _ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
     return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
+
+
+def _written_time(time: re.Match[str]) -> str:
+    clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
+    return f"{time[1]}-{time[2]}-{time[3]}{clock}"
 
 
 def read_contacts(text: str) -> list[Passage]:
@@ -128,8 +137,10 @@ def read_contacts(text: str) -> list[Passage]:
             heading = name or parts
             passages += [Passage("\n".join([f"Name: {heading}", *lines]), (heading,) if heading else ())]
         elif raw.strip(" ;") and (key in {"FN", "N"} or key in _CONTACT_NAMES):
-            flags = {key for key, setting in parameters.items() if not setting}
-            if _QUOTED in {parameters.get("ENCODING", "").upper(), *flags}:
+            encodings = {parameters.get("ENCODING", "").upper(), *(flag for flag in parameters if not parameters[flag])}
+            if encodings & _BINARY:
+                continue
+            if _QUOTED in encodings:
                 raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
             value = " ".join(filter(None, map(_calendar_value, _PART.split(raw))))
             name = value if key == "FN" else name

@@ -70,6 +70,13 @@ class HiddenParts:
         self._names[name] = None
         return not self._is_included
 
+    @property
+    def reason(self) -> str:
+        """Why a document has no text, if parts of it were left out; otherwise empty."""
+        if not self._names or self._is_included:
+            return ""
+        return f"what it has is hidden (include_hidden reads it): {some_names(list(self._names))}"
+
     def warnings(self) -> list[str]:
         """Return a sentence with the names of the hidden parts; none without any."""
         if not self._names:

@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans, some_names
 from mcp_servers.knowledge.importing.equations import raised_mark
-from mcp_servers.knowledge.importing.plain_text import CJK
+from mcp_servers.knowledge.importing.plain_text import CJK, columns
 from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
 
@@ -63,6 +63,8 @@ _RAISED = frozenset({"sup", "sub"})
 _GROUPS = frozenset({"span", "div", "p", "section", "td", "li", "dd"})
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
+# Shorter descriptions of pictures are a heading or an icon, and names of files describe nothing.
+_MIN_DESCRIPTION, _NAME = 20, re.compile(r"[!-~]*")
 _TICKED = frozenset({"li", "p", "td", "th", "label", "dd"})
 _DISPLAY_STYLE = re.compile(r"\{\\displaystyle\s*(.*)\}", re.DOTALL)
 # XHTML, as in EPUB: the parser of HTML takes its empty elements for the beginning of others, <title/> for one that
@@ -134,7 +136,13 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
         title, passages = title or reader.builder.title, reader.builder.finish()
         if passages:
             break
-    return title, passages
+    return title, passages or _described_pictures(root)
+
+
+def _described_pictures(root: LexborNode) -> list[Passage]:
+    """Return what the author of a page of pictures, as in a comic, says that they show."""
+    texts = (" ".join(_attribute(picture, "alt").split()) for picture in root.css("img[alt]"))
+    return [Passage(text) for text in texts if columns(text) >= _MIN_DESCRIPTION and not _NAME.fullmatch(text)]
 
 
 def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
@@ -143,11 +151,18 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
         # Elsewhere they open menus.
         if box.parent is not None and box.parent.tag in _TICKED:
             box.replace_with("☑ " if "checked" in box.attributes else "☐ ")
-    for formula in tree.css("math"):
+    formulas = tree.css("math")
+    # A text of different formulas describes none of them.
+    shown: dict[str, set[str]] = {}
+    for formula in formulas:
+        if described := _attribute(formula, "alttext").strip():
+            shown.setdefault(described, set()).add("".join(formula.text().split()))
+    for formula in formulas:
         annotations = [
             node.text().strip() for node in formula.css("annotation") if "tex" in _attribute(node, "encoding")
         ]
-        tex = next(filter(None, reversed(annotations)), "") or _attribute(formula, "alttext").strip()
+        described = _attribute(formula, "alttext").strip()
+        tex = next(filter(None, reversed(annotations)), "") or (described if len(shown.get(described, "")) == 1 else "")
         if tex:
             # Wikipedia hides it after a picture.
             around = formula.parent

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeAlias
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.errors import DamagedDocumentError
+from mcp_servers.knowledge.errors import DamagedDocumentError, NoTextError
 from mcp_servers.knowledge.importing.archives import (
     chart_table,
     checked_archive,
@@ -70,7 +70,10 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
                 title = title or stated
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
-    return title or builder.title, builder.finish(), (*warnings, *builder.hidden.warnings())
+    passages = builder.finish()
+    if not passages and builder.hidden.reason:
+        raise NoTextError(blob.name, builder.hidden.reason)
+    return title or builder.title, passages, (*warnings, *builder.hidden.warnings())
 
 
 def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:

@@ -47,6 +47,8 @@ _MAX_CELL = 10_000_000
 _MAX_INDENTED = 50
 # Control characters, non-characters and surrogates.
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+# Colours and movements of a terminal, in logs and printed results.
+_TERMINAL = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*)")
 # JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
 
@@ -235,7 +237,8 @@ def _cleaned(read: Iterable[Passage], limits: ParseLimits) -> tuple[tuple[Passag
     passages: list[Passage] = []
     room = limits.characters
     for passage in read:
-        text = _NON_TEXT.sub("", passage.text)
+        text = _TERMINAL.sub("", passage.text) if "\x1b" in passage.text else passage.text
+        text = _NON_TEXT.sub("", text)
         if not text.strip():
             continue
         headings = tuple(_NON_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
@@ -363,7 +366,10 @@ def _document(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
             from mcp_servers.knowledge.importing.rich_text import rich_text
 
             hidden = HiddenParts(is_included=limits.include_hidden)
-            return "", read_plain(rich_text(blob.content, hidden)), tuple(hidden.warnings())
+            passages = read_plain(rich_text(blob.content, hidden))
+            if not passages and hidden.reason:
+                raise NoTextError(blob.name, hidden.reason)
+            return "", passages, tuple(hidden.warnings())
         case "picture":
             from mcp_servers.knowledge.importing.recognition import HINT, languages, recognize
 

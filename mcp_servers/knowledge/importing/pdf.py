@@ -35,7 +35,7 @@ from mcp_servers.knowledge.importing.documents import (
     ParseLimits,
     some_names,
 )
-from mcp_servers.knowledge.importing.pdf_layers import layers_off, remove_layers
+from mcp_servers.knowledge.importing.pdf_layers import Layers, find_layers, hide_layers
 from mcp_servers.knowledge.importing.plain_text import (
     ends_sentence,
     is_cjk,
@@ -77,6 +77,7 @@ class Page:
     recognized: str = ""  # text of the picture of a page without lines
     notes: tuple[str, ...] = ()  # comments attached to places of the page
     is_blank: bool = False
+    is_picture: bool = False  # next to its few lines: a scan with a running line
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,13 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
     keys_by_page = [keys(page) for page in pages]
     counts = Counter(key for of_page in keys_by_page for key in frozenset[str]().union(*of_page.values()))
     running = {key for key, count in counts.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
-    return [
+    without = [
         replace(page, lines=tuple(line for line in page.lines if running.isdisjoint(of_page.get(line, ()))))
         for page, of_page in zip(pages, keys_by_page, strict=True)
     ]
+    # A document of nothing else, such as labels or slides with a title each, is read as it is, unless it is a scan.
+    is_read = any(page.lines for page in without) or any(page.is_picture for page in pages)
+    return without if is_read else list(pages)
 
 
 def _edge_keys(text: str, page: int) -> set[str]:
@@ -374,7 +378,8 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
         return False
     em = before.size
     neighbours = [line_near for line_near in lines[max(0, number - 6) : number + 6] if _overlap(line_near, before)]
-    edge = max(line_near.right for line_near in neighbours)
+    # A line of combining marks has no width, and is not a neighbour of itself.
+    edge = max((line_near.right for line_near in neighbours), default=before.right)
     # Japanese lines are full to the last character, Latin lines to the last word that fits.
     slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
     if before.right < edge - slack:
@@ -421,6 +426,8 @@ def _is_continued(before: Passage, passage: Passage) -> bool:
 _PASSWORD_ERRORS = frozenset({4, 5})
 _MAX_BOOKMARKS = 10_000
 _MAX_PIXELS = 5_000
+# A scan has so few lines of its own, and its picture among so many objects.
+_FEW, _EXAMINED_OBJECTS = 4, 50
 # Share of unmapped characters above which a page is unreadable, among this many of them.
 _UNKNOWN_SHARE, _MAPPED_CHARACTERS = 0.3, 500
 _READ_CHARACTERS = 2_000
@@ -433,10 +440,13 @@ _MARK_GAP_EMS, _BULLET = 3.0, re.compile(r"[^\w\s]")
 _MARK = re.compile(r"[^\w\s]|[(（]?(?:[A-Za-z]|[\dA-Z]{1,3}(?:\.\d{1,3}){0,4})[.)）]?")
 _MAX_ATTACHMENTS = 100
 # Inside or next to letters; alone they are bullets and pictograms.
-_PRIVATE_LETTER = re.compile("[\ue000-\uf8ff]")
-_PRIVATE = re.compile("[A-Za-z]*(?:[A-Za-z][\ue000-\uf8ff]|[\ue000-\uf8ff][a-z])[A-Za-z\ue000-\uf8ff]*")
+_PRIVATE_LETTER = re.compile("[\x01\x03-\x08\x0b-\x1f\ue000-\uf8ff]")
+_UNKNOWN = _PRIVATE_LETTER.pattern
+_PRIVATE = re.compile(f"[A-Za-z]*(?:[A-Za-z]{_UNKNOWN}|{_UNKNOWN}[a-z])(?:[A-Za-z]|{_UNKNOWN})*")
 # Kinds of annotations whose contents are a comment.
 _NOTES = ("TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "STAMP")
+# Also a comment where annotations do not become part of the content: in a form.
+_NOTES_OF_FORM = (*_NOTES, "FREETEXT")
 _HIRAGANA_SHARE, _FUNCTION_SHARE = 0.15, 0.08
 _FUNCTION_WORDS = frozenset(
     {
@@ -463,7 +473,9 @@ _FUNCTION_WORDS = frozenset(
         *("da", "um", "do", "os", "het", "een", "van"),
     }
 )
-_DIGIT_PAIR = re.compile(r"(?<=\d)\d")
+_DIGITS = "0123456789"
+_MARKED = re.compile(r"\d|(?:^|\s)[a-z][A-Z]")
+_MAYBE_RAISED = re.compile(r"(?<=\w)\d|(?P<mark>\d{1,3}(?=[^\W\d_])|(?:(?<=\s)|^)[a-z](?=[A-Z]))")
 _RAISED_SIZE, _RAISED_STEP = 0.85, 0.15
 # Placeholder titles of authoring programs.
 _PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
@@ -490,10 +502,11 @@ def read_pdf(
             raise EncryptedDocumentError(blob.name) from error
         raise DamagedDocumentError(blob.name, "no PDF reader can open it") from error
     hidden = HiddenParts(is_included=limits.include_hidden)
-    layers = frozenset(name for name in layers_off(blob.content) if hidden.leaves_out(f"layer {name}"))
+    layers = find_layers(blob.content)
+    left_out = [name for name in sorted(layers.off) if hidden.leaves_out(f"layer {name}")]
     with closing(document):
         count = len(document)
-        pages = list(_pages(document, library, limits, layers))
+        pages = list(_pages(document, library, limits, layers if left_out else Layers()))
         bookmarks = list(_bookmarks(document, library))
         title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
         title = "" if title.lower() in _PLACEHOLDER_TITLES else title
@@ -508,6 +521,8 @@ def read_pdf(
         passages += [Passage(note, page=page.number) for note in page.notes]
     passages.sort(key=lambda passage: passage.page or 0)
     passages += [replace(passage, page=None) for read, _ in attached for passage in read]
+    if not passages and hidden.reason:
+        raise NoTextError(blob.name, hidden.reason)
     if not passages and any(page.is_unreadable for page in pages):
         raise NoTextError(blob.name, "its fonts do not say which characters they show")
     if not passages and all(page.is_blank for page in pages):
@@ -530,24 +545,27 @@ def _attachments(document: Any, library: Any) -> Iterator[Blob]:
             yield Blob(content, name)
 
 
-def _pages(document: Any, library: Any, limits: ParseLimits, layers: frozenset[str]) -> Iterator[Page]:
-    """Yield the pages without the objects of some layers."""
+def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers) -> Iterator[Page]:
+    """Yield the pages without the text of layers that are switched off."""
+    raw = library.raw
     characters, started = 0, time.monotonic()
     form = document.formenv if document.get_formtype() and document.init_forms() else None
     for number in range(min(len(document), limits.pages)):
         try:
-            fields = _fields(document, number, form.raw, library.raw) if form else []
-            page, notes = _with_notes(document, number, library.raw, is_form=form is not None)
-            if layers:
-                remove_layers(page, library.raw, layers)
+            fields = _fields(document, number, form.raw, raw) if form else []
+            page, notes = _with_notes(document, number, raw, is_form=form is not None)
+            if layers.off:
+                hide_layers(page, raw, layers)
             with closing(page), closing(page.get_textpage()) as text_page:
-                is_unreadable = _is_unreadable(text_page, library.raw)
-                lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, library.raw)), fields))
+                is_unreadable = _is_unreadable(text_page, raw)
+                lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, raw)), fields))
                 # Half of the time remains for the other steps.
                 left_s = limits.seconds / 2 - (time.monotonic() - started)
                 recognized = "" if lines or left_s <= 0 else _recognize_text(page, left_s)
-                is_blank = library.raw.FPDFPage_CountObjects(page.raw) == 0
-                read = Page(number + 1, lines, is_unreadable, recognized, notes, is_blank)
+                count = raw.FPDFPage_CountObjects(page.raw)
+                items = (raw.FPDFPage_GetObject(page.raw, at) for at in range(min(count, _EXAMINED_OBJECTS)))
+                is_picture = len(lines) <= _FEW and raw.FPDF_PAGEOBJ_IMAGE in map(raw.FPDFPageObj_GetType, items)
+                read = Page(number + 1, lines, is_unreadable, recognized, notes, count == 0, is_picture)
         except library.PdfiumError:
             # A broken page counts as a page without text.
             read = Page(number + 1, ())
@@ -557,11 +575,12 @@ def _pages(document: Any, library: Any, limits: ParseLimits, layers: frozenset[s
             return
 
 
-def _notes(page: Any, raw: Any) -> Iterator[str]:
-    """Yield the comments of a page; free text is part of its content."""
+def _notes(page: Any, raw: Any, kinds: Sequence[str]) -> Iterator[str]:
+    """Yield the contents of the annotations of a page that are of these kinds."""
+    numbers = {getattr(raw, f"FPDF_ANNOT_{kind}") for kind in kinds}
     for at in range(min(raw.FPDFPage_GetAnnotCount(page.raw), _MAX_FIELDS)):
         annotation = raw.FPDFPage_GetAnnot(page.raw, at)
-        if raw.FPDFAnnot_GetSubtype(annotation) in {getattr(raw, f"FPDF_ANNOT_{kind}") for kind in _NOTES}:
+        if raw.FPDFAnnot_GetSubtype(annotation) in numbers:
             size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
             buffer = ctypes.create_string_buffer(size)
             text = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort))
@@ -622,7 +641,7 @@ def _with_notes(document: Any, number: int, raw: Any, *, is_form: bool) -> tuple
     """Return a page, whose free text is part of its content unless it is of a form, and its comments."""
     page = document[number]
     # Before annotations become part of the content.
-    notes = tuple(_notes(page, raw))
+    notes = tuple(_notes(page, raw, _NOTES_OF_FORM if is_form else _NOTES))
     has_annotations = not is_form and raw.FPDFPage_GetAnnotCount(page.raw) > 0
     if has_annotations and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
         page.close()
@@ -686,7 +705,7 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
         stripped = piece.strip()
         if stripped:
             first = start + len(piece) - len(piece.lstrip())
-            line = line_between(stripped, box(first), box(first + len(stripped) - 1))
+            line = _piece(box, stripped, first)
             rows.append((line, stripped, first, list(_gaps(box, line, first))))
         start += len(piece) + 2
     ends = Counter(round(gap.right) for *_, gaps in rows for gap in gaps)
@@ -738,23 +757,47 @@ def _parts(box: Callable[[int], Box], line: Line, text: str, start: int, spaces:
     begin = 0
     for space in spaces:
         if text[begin:space].strip():
-            part = _with_raised(box, text[begin:space], start + begin)
-            yield line_between(part, box(start + begin), box(start + space - 1))
+            part = _piece(box, text[begin:space], start + begin)
+            yield replace(part, text=_with_raised(box, part.text, start + begin))
             begin = space + 1
-    part = _with_raised(box, text[begin:], start + begin)
-    yield line_between(part, box(start + begin), box(start + len(text) - 1))
+    part = _piece(box, text[begin:], start + begin)
+    yield replace(part, text=_with_raised(box, part.text, start + begin))
 
 
 def _with_raised(box: Callable[[int], Box], text: str, start: int) -> str:
-    """Return a piece of a line with ``^`` before digits that are smaller and higher than the digit before them."""
+    """Return a piece of a line with ``^`` before raised digits after a word, and a space after marks before one."""
+    if not _MARKED.search(text):
+        return text
     parts, begin = list[str](), 0
-    for match in _DIGIT_PAIR.finditer(text):
-        before, digit = box(start + match.start() - 1), box(start + match.start())
-        height = before[3] - before[1]
-        if digit[3] - digit[1] < height * _RAISED_SIZE and digit[1] > before[1] + height * _RAISED_STEP:
-            parts.append(text[begin : match.start()])
-            begin = match.start()
-    return "^".join([*parts, text[begin:]])
+    for match in _MAYBE_RAISED.finditer(text):
+        # The last sign of the mark before a note is raised next to the first letter of the note.
+        mark, end = match["mark"], match.end() if match["mark"] else match.start()
+        raised, normal = (end - 1, end) if mark else (end, end - 1)
+        if _is_raised(box(start + raised), box(start + normal)):
+            parts += [text[begin:end], " " if mark else "^"]
+            begin = end
+    return "".join([*parts, text[begin:]])
+
+
+def _is_raised(raised: Box, normal: Box) -> bool:
+    height = normal[3] - normal[1]
+    return raised[3] - raised[1] < height * _RAISED_SIZE and raised[1] > normal[1] + height * _RAISED_STEP
+
+
+def _piece(box: Callable[[int], Box], text: str, start: int) -> Line:
+    """Return the line from a character on; its size is that of the letters between raised marks at its ends."""
+    line = line_between(text, box(start), box(start + len(text) - 1))
+    letters = text.strip(_DIGITS)
+    if line.direction != "right" or not letters or len(letters) == len(text):
+        return line
+    first = start + text.index(letters)
+    last = first + len(letters) - 1
+    is_begin = first > start and _is_raised(box(first - 1), box(first))
+    is_end = last < start + len(text) - 1 and _is_raised(box(last + 1), box(last))
+    if not (is_begin or is_end):
+        return line
+    inner = line_between(text, box(first if is_begin else start), box(last if is_end else start + len(text) - 1))
+    return replace(line, bottom=inner.bottom, top=inner.top, size=inner.size)
 
 
 def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
@@ -784,10 +827,12 @@ def _warnings(pages: list[Page], count: int) -> Iterator[str]:
 
 
 def _private_letters(pages: Sequence[Page]) -> Iterator[str]:
-    """Warn of letters for which a font has its own number, mostly ligatures: words with them are not found."""
-    words = dict.fromkeys(
-        word for page in pages for line in page.lines if not line.text.isascii() for word in _PRIVATE.findall(line.text)
-    )
+    """Warn of letters for which a font has its own number, mostly ligatures: words with them are not found.
+
+    The number may be that of a control character, as in old fonts of TeX.
+    """
+    lines = (line.text for page in pages for line in page.lines if not line.text.isprintable())
+    words = dict.fromkeys(word for text in lines for word in _PRIVATE.findall(text))
     if words:
         examples = some_names([_PRIVATE_LETTER.sub("\ufffd", word) for word in words])
         yield f"Some words have characters that only their font knows, such as ligatures: {examples}."

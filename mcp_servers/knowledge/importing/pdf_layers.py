@@ -1,4 +1,8 @@
-"""Layers of a PDF that are switched off, which PDFium does not tell: their names, and the objects of a page in them."""
+"""Layers of a PDF that are switched off, which PDFium does not tell: their names, and the objects of a page in them.
+
+Whether an object is drawn may depend on several layers, or on those of the drawing that it is part of. PDFium knows
+when it renders, so such an object is rendered alone and its picture examined.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import ctypes
 import re
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from contextlib import closing
+from itertools import groupby
+from typing import Any, NamedTuple
 
 _STREAM = re.compile(rb"stream\r?\n")
 _NUMBERS = re.compile(rb"/(N|First)\s+(\d{1,9})\b")
@@ -16,13 +22,24 @@ _NAME = re.compile(rb"/Name\s*(?:\(((?:[^()\\]|\\.){0,400})\)|<([0-9A-Fa-f\s]{0,
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
 _SPACES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _MAX_UNPACKED, _MAX_HEAD = 20_000_000, 1_000
+# Texts of a page that are rendered, the longer side of their pictures, drawings inside each other.
+_MAX_RENDERED, _MAX_PIXELS, _MAX_DEPTH = 1_000, 600, 10
+# A picture with a darker point shows something.
+_WHITE = bytes(range(250, 256))
 
 
-def layers_off(content: bytes) -> frozenset[str]:
-    """Return the names of the layers that the document's own view does not show."""
+class Layers(NamedTuple):
+    """Names of layers."""
+
+    off: frozenset[str] = frozenset()  # that the document's own view does not show
+    shared: frozenset[str] = frozenset()  # of these, the names that a layer which is shown has as well
+
+
+def find_layers(content: bytes) -> Layers:
+    """Return the layers of a document that are switched off."""
     streams = list(_object_streams(content))
     if b"/OCProperties" not in content and not any(b"/OCProperties" in part for _, part in streams):
-        return frozenset()
+        return Layers()
     objects = {int(number): body for number, body in _OBJECT.findall(content)}
     for first, part in streams:
         pairs = re.findall(rb"(\d+)\s+(\d+)", part[:first])
@@ -31,13 +48,16 @@ def layers_off(content: bytes) -> frozenset[str]:
             objects.setdefault(int(number), part[first + offsets[at] : first + offsets[at + 1]])
     catalog = next((body for body in objects.values() if b"/OCProperties" in body), b"")
     view = _value(catalog[catalog.find(b"/OCProperties") + 13 :], objects)
-    if b"/D" in view:
-        off = _references(_value(_after(view, b"/D"), objects), b"/OFF", objects)
-        if re.search(rb"/BaseState\s*/OFF", _value(_after(view, b"/D"), objects)):
-            visible = _references(_value(_after(view, b"/D"), objects), b"/ON", objects)
-            off = [number for number in _references(view, b"/OCGs", objects) if number not in visible]
-        return frozenset(filter(None, (_name(objects.get(number, b"")) for number in off)))
-    return frozenset()
+    if b"/D" not in view:
+        return Layers()
+    every = _references(view, b"/OCGs", objects)
+    off = _references(_value(_after(view, b"/D"), objects), b"/OFF", objects)
+    if re.search(rb"/BaseState\s*/OFF", _value(_after(view, b"/D"), objects)):
+        visible = _references(_value(_after(view, b"/D"), objects), b"/ON", objects)
+        off = [number for number in every if number not in visible]
+    names = frozenset(filter(None, (_name(objects.get(number, b"")) for number in off)))
+    shown = {_name(objects.get(number, b"")) for number in every if number not in off}
+    return Layers(names, names & shown)
 
 
 def _object_streams(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -94,22 +114,73 @@ def _name(body: bytes) -> str:
     return written[2:].decode("utf-16-be", "replace") if written.startswith(b"\xfe\xff") else written.decode("latin-1")
 
 
-def remove_layers(page: Any, raw: Any, names: frozenset[str]) -> set[str]:
-    """Remove the objects of a page that are in these layers; return the layers that it had."""
-    removed: set[str] = set()
-    for at in reversed(range(raw.FPDFPage_CountObjects(page.raw))):
-        item = raw.FPDFPage_GetObject(page.raw, at)
-        layers = {_layer(raw.FPDFPageObj_GetMark(item, mark), raw) for mark in range(raw.FPDFPageObj_CountMarks(item))}
-        if layers & names and raw.FPDFPage_RemoveObject(page.raw, item):
-            raw.FPDFPageObj_Destroy(item)
-            removed |= layers & names
-    return removed
+class _Leaf(NamedTuple):
+    """An object of a page that is no drawing of others."""
+
+    item: Any
+    layers: frozenset[str]  # with an empty name for a condition on several layers
+    drawing: Any = None  # that it is part of; None for the page itself
+    number: int = 0  # of the object of the page that has it
 
 
-def _layer(mark: Any, raw: Any) -> str:
+def hide_layers(page: Any, raw: Any, layers: Layers) -> None:
+    """Remove the text of a page that is in layers which are switched off."""
+    count = raw.FPDFPage_CountObjects(page.raw)
+    leaves = [leaf for at in range(count) for leaf in _leaves(raw.FPDFPage_GetObject(page.raw, at), raw, at)]
+    texts = [leaf for leaf in leaves if raw.FPDFPageObj_GetType(leaf.item) == raw.FPDF_PAGEOBJ_TEXT]
+    unknown = layers.shared | {""}
+    doubtful = [leaf for leaf in texts if leaf.drawing is not None or leaf.layers & unknown][:_MAX_RENDERED]
+    known = {id(leaf) for leaf in doubtful}
+    hidden = [leaf for leaf in texts if leaf.layers & layers.off and id(leaf) not in known]
+    if doubtful:
+        for leaf in leaves:
+            raw.FPDFPageObj_SetIsActive(leaf.item, False)
+        # The texts of a drawing that are in the same known layers are drawn, or not, together.
+        keys = ((leaf.number, leaf.layers, bool(leaf.layers & unknown) and at) for at, leaf in enumerate(doubtful))
+        for _, group in groupby(zip(keys, doubtful, strict=True), key=lambda pair: pair[0]):
+            together = [leaf for _, leaf in group]
+            hidden += [] if _is_drawn(page, raw, [leaf.item for leaf in together]) else together
+        for leaf in leaves:
+            raw.FPDFPageObj_SetIsActive(leaf.item, True)
+    for leaf in hidden:
+        if leaf.drawing is None:
+            is_removed = raw.FPDFPage_RemoveObject(page.raw, leaf.item)
+        else:
+            is_removed = raw.FPDFFormObj_RemoveObject(leaf.drawing, leaf.item)
+        if is_removed:
+            raw.FPDFPageObj_Destroy(leaf.item)
+
+
+def _leaves(
+    item: Any, raw: Any, number: int, drawing: Any = None, layers: frozenset[str] = frozenset(), depth: int = 0
+) -> Iterator[_Leaf]:
+    marks = (raw.FPDFPageObj_GetMark(item, mark) for mark in range(raw.FPDFPageObj_CountMarks(item)))
+    layers |= {name for mark in marks if (name := _layer(mark, raw)) is not None}
+    if raw.FPDFPageObj_GetType(item) != raw.FPDF_PAGEOBJ_FORM:
+        yield _Leaf(item, layers, drawing, number)
+    elif depth < _MAX_DEPTH:
+        for at in range(raw.FPDFFormObj_CountObjects(item)):
+            yield from _leaves(raw.FPDFFormObj_GetObject(item, at), raw, number, item, layers, depth + 1)
+
+
+def _is_drawn(page: Any, raw: Any, items: list[Any]) -> bool:
+    """Return True if texts leave a trace on an empty page, in black whatever their colour."""
+    for item in items:
+        raw.FPDFPageObj_SetIsActive(item, True)
+        raw.FPDFPageObj_SetFillColor(item, 0, 0, 0, 255)
+        raw.FPDFTextObj_SetTextRenderMode(item, raw.FPDF_TEXTRENDERMODE_FILL)
+    with closing(page.render(scale=min(1.0, _MAX_PIXELS / max(*page.get_size(), 1)), grayscale=True)) as bitmap:
+        is_drawn = bytes(bitmap.buffer).translate(None, _WHITE) != b""
+    for item in items:
+        raw.FPDFPageObj_SetIsActive(item, False)
+    return is_drawn
+
+
+def _layer(mark: Any, raw: Any) -> str | None:
+    """Return the name of the layer that a mark puts an object into, empty for a condition; None for another mark."""
     buffer, size = (ctypes.c_ushort * 400)(), ctypes.c_ulong()
     if not raw.FPDFPageObjMark_GetName(mark, buffer, ctypes.sizeof(buffer), size) or _text(buffer, size) != "OC":
-        return ""
+        return None
     is_named = raw.FPDFPageObjMark_GetParamStringValue(mark, b"Name", buffer, ctypes.sizeof(buffer), size)
     return _text(buffer, size) if is_named else ""
 

@@ -111,6 +111,7 @@ def add_command(
 ) -> int:
     """Add documents: PDF, Office, EPUB, mail, HTML, Markdown, text, source code, or whole folders."""
     checked_sources: list[tuple[str, Facts]] = []
+    missing: list[str] = []
     for name in sources:
         if name == "-":
             try:
@@ -126,11 +127,18 @@ def add_command(
             checked_sources.append((name, {"url": name}))
         else:
             checked_sources.append((name, {"path": _absolute(Path(name))}))
+            missing += [] if Path(name).exists() else [_absolute(Path(name))]
 
     async def add_all() -> int:
         answers: list[Facts] = []
         failed = 0
         async with open_knowledge(session) as knowledge:
+            # Nothing is created for names that are mistyped; a server elsewhere may have the files.
+            if len(missing) == len(sources) and not (await knowledge.listing())["knowledge_bases"]:
+                for name in missing:
+                    problem = "No such file or directory. Check the path and its permissions."
+                    session.error(f"{name} cannot be opened: {problem}")
+                return EXIT_ANSWER_FAILED
             base_id = await knowledge.base_id_or_first(base)
             for name, source in checked_sources:
                 try:

@@ -65,6 +65,10 @@ def test_the_first_document_makes_its_knowledge_base(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (tmp_path / "rules.md").write_text(RULES, "utf-8")
     assert "'rkllm-mcp knowledge add FILE' makes one" in command("knowledge", "list").err
+    mistyped = command("knowledge", "add", "ruels.md")
+    assert (mistyped.code, mistyped.out, mistyped.err.count("\n")) == (1, "", 1)
+    assert "ruels.md cannot be opened: No such file or directory" in mistyped.err
+    assert "'rkllm-mcp knowledge add FILE' makes one" in command("knowledge", "list").err
     first = command("knowledge", "add", "rules.md")
     assert (first.code, first.out.partition("  ")[2]) == (0, "added  就業規則\n")
     assert "Created the knowledge base 'documents'." in first.err

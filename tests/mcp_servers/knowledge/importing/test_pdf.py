@@ -4,6 +4,7 @@ import io
 from typing import Any, cast
 
 import pytest
+from PIL import Image
 
 from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
@@ -13,6 +14,7 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.importing.pdf import Line, Page, layout_passages
 from mcp_servers.knowledge.types import Passage
 from tests.support.imported import column, has_japanese_font, pdf
 
@@ -289,11 +291,142 @@ def test_raised_digits_stay_apart_and_notes_are_read() -> None:
     line.textOut("3")
     line.setRise(0)
     line.setFont("Helvetica", 12)
-    line.textOut(" litres in 2026.")
+    line.textOut(" litres in May")
+    line.setRise(5)
+    line.setFont("Helvetica", 7)
+    line.textOut("1")
+    line.setRise(0)
+    line.setFont("Helvetica", 12)
+    line.textOut(" 2026.")
     page.drawText(line)
+    note = page.beginText(72, 600)
+    note.setFont("Helvetica", 7)
+    note.setRise(5)
+    note.textOut("1")
+    note.setRise(0)
+    note.setFont("Helvetica", 12)
+    note.textOut("Burtness and others, 2025.")
+    page.drawText(note)
     page.textAnnotation("Checked by the caretaker", (300, 300, 320, 320))
     page.save()
-    assert texts(content.getvalue()) == ["The tank holds 10^3 litres in 2026.", "Checked by the caretaker"]
+    assert texts(content.getvalue()) == [
+        "The tank holds 10^3 litres in May^1 2026.",
+        "1 Burtness and others, 2025.",
+        "Checked by the caretaker",
+    ]
+
+
+def test_a_document_of_running_lines_alone_is_read_and_one_of_scans_below_them_is_not() -> None:
+    labels = [column([f"Label {number} of the store"]) for number in range(1, 5)]
+    assert texts(pdf(labels)) == [f"Label {number} of the store" for number in range(1, 5)]
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    content = io.BytesIO()
+    page = canvas.Canvas(content)
+    for number in range(1, 5):
+        page.drawString(72, 800, f"Scanned page {number}")
+        page.drawInlineImage(Image.new("RGB", (60, 60), "red"), 72, 300)
+        page.showPage()
+    page.save()
+    with pytest.raises(NoTextError, match="its 4 pages are pictures"):
+        read(content.getvalue())
+
+
+def test_a_line_without_width_is_read() -> None:
+    mark, text = Line("\u0301", 72, 700, 72, 712, 12), Line("Text below it.", 72, 600, 160, 612, 12)
+    assert [passage.text for passage in layout_passages([Page(1, (mark, text))])] == ["\u0301 Text below it."]
+
+
+def test_free_text_on_a_form_is_read() -> None:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    content = io.BytesIO()
+    page = canvas.Canvas(content)
+    page.drawString(72, 750, "Name:")
+    page.acroForm.textfield(name="n", x=120, y=740, value="Taro")
+    page.freeTextAnnotation("Fill in by Friday", (300, 300, 400, 340))
+    page.save()
+    assert texts(content.getvalue()) == ["Name: Taro", "Fill in by Friday"]
+
+
+def _raw_pdf(*objects: str) -> bytes:
+    body = "".join(f"{number} 0 obj\n{each}\nendobj\n" for number, each in enumerate(objects, 1))
+    return f"%PDF-1.7\n{body}trailer <</Root 1 0 R/Size {len(objects) + 1}>>\n%%EOF".encode()
+
+
+def _stream(content: str, entries: str = "") -> str:
+    return f"<<{entries}/Length {len(content)}>>stream\n{content}\nendstream"
+
+
+_PAGES = "<</Type/Pages/Kids [3 0 R]/Count 1>>"
+_PAGE = "<</Type/Page/Parent 2 0 R/MediaBox [0 0 595 842]/Contents 4 0 R/Resources 5 0 R>>"
+_DRAWING = "/Type/XObject/Subtype/Form/BBox [0 0 595 842]/Resources 5 0 R"
+
+
+def _shown(text: str, y: int) -> str:
+    return f"BT /F 12 Tf 72 {y} Td ({text}) Tj ET"
+
+
+def test_a_ligature_that_only_the_font_knows_is_named() -> None:
+    content = _raw_pdf(
+        "<</Type/Catalog/Pages 2 0 R>>",
+        _PAGES,
+        _PAGE,
+        _stream(_shown("It is signified.", 700)),
+        "<</Font <</F 6 0 R>>>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/ToUnicode 7 0 R>>",
+        _stream("1 begincodespacerange <00> <ff> endcodespacerange 1 beginbfchar <66> <001c> endbfchar"),
+    )
+    warning = "Some words have characters that only their font knows, such as ligatures: signi\ufffdied."
+    assert read(content).warnings == (warning,)
+
+
+def test_a_layer_is_known_by_more_than_its_name_and_hides_drawings_and_what_depends_on_it() -> None:
+    drawn = " ".join(
+        [
+            _shown("The rent is 900.", 700),
+            "/Hidden Do /Visible Do /OC /on BDC",
+            _shown("Second layer.", 400),
+            "EMC /OC /unless BDC",
+            _shown("Final.", 300),
+            "EMC /OC /off BDC",
+            _shown("First layer.", 200),
+            "EMC /OC /if BDC",
+            _shown("Preliminary.", 100),
+            "EMC",
+        ]
+    )
+    resources = "/Properties <</off 9 0 R/on 10 0 R/unless 11 0 R/if 12 0 R>>/XObject <</Hidden 7 0 R/Visible 8 0 R>>"
+    content = _raw_pdf(
+        "<</Type/Catalog/Pages 2 0 R/OCProperties <</OCGs [9 0 R 10 0 R] /D <</OFF [9 0 R]>>>>>>",
+        _PAGES,
+        _PAGE,
+        _stream(drawn),
+        f"<</Font <</F 6 0 R>>{resources}>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        _stream(_shown("Draft: 700.", 600), f"{_DRAWING}/OC 9 0 R"),
+        _stream(_shown("A drawing.", 500), _DRAWING),
+        "<</Type/OCG/Name (Layer)>>",
+        "<</Type/OCG/Name (Layer)>>",
+        "<</Type/OCMD/VE [/Not 9 0 R]>>",
+        "<</Type/OCMD/OCGs [9 0 R]>>",
+    )
+    shown = ["The rent is 900.", "A drawing.", "Second layer.", "Final."]
+    assert texts(content) == shown
+    whole = [passage.text for passage in read(content, ParseLimits(include_hidden=True)).passages]
+    assert sorted({*whole} - {*shown}) == ["Draft: 700.", "First layer.", "Preliminary."]
+
+
+def test_a_document_whose_text_is_hidden_is_not_called_a_scan() -> None:
+    content = _raw_pdf(
+        "<</Type/Catalog/Pages 2 0 R/OCProperties <</OCGs [7 0 R] /D <</OFF [7 0 R]>>>>>>",
+        _PAGES,
+        _PAGE,
+        _stream(f"/OC /off BDC {_shown('Draft.', 700)} EMC"),
+        "<</Font <</F 6 0 R>>/Properties <</off 7 0 R>>>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        "<</Type/OCG/Name (Notes)>>",
+    )
+    with pytest.raises(NoTextError, match=r"what it has is hidden \(include_hidden reads it\): layer Notes\."):
+        read(content)
 
 
 @pytest.mark.parametrize("state", ["/OFF [5 0 R]", "/BaseState /OFF", "/OFF []"])

@@ -281,6 +281,7 @@ def test_the_subject_of_a_mail_is_decoded_as_programs_write_it(head: bytes, subj
     assert parse_blob(Blob(head + b"\n\nbody\n", "a.eml"), ParseLimits()).title == subject
 
 
+_EVENT = "BEGIN:VCALENDAR\nBEGIN:VEVENT\n{}\nEND:VEVENT\nEND:VCALENDAR\n"
 _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\displaystyle E=m}</annotation></semantics>'
 
 
@@ -310,6 +311,28 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
             "a.html",
             '<?xml version="1.0"?><!DOCTYPE html [<!ENTITY nbsp "&#160;">]><html><p>a&nbsp;b</p></html>',
             ["a b"],
+        ),
+        (
+            "a.html",
+            "<p>a <math alttext='no text'><mi>x</mi></math> b <math alttext='no text'><mn>7</mn></math></p>",
+            ["a x b 7"],
+        ),
+        (
+            "a.html",
+            "<p><img alt='どこ行くの？　買い物だよ'><img alt='Cover'><img alt='img/20261130-photo-0001.jpg'></p>",
+            ["どこ行くの？ 買い物だよ"],
+        ),
+        ("a.txt", "\x1b[1;32mREADME\x1b[0m \x1b]0;shell\x07built in 120 µs ± 3", ["README built in 120 µs ± 3"]),
+        (
+            "a.ics",
+            _EVENT.format("RDATE:20261201T090000Z,20261208T090000Z\nEXDATE;VALUE=DATE:20261222"),
+            ["Also on: 2026-12-01 09:00 UTC, 2026-12-08 09:00 UTC\nNot on: 2026-12-22"],
+        ),
+        ("a.ics", _EVENT.format("RDATE;VALUE=PERIOD:20261201T090000Z/PT2H"), ["Also on: 2026-12-01 09:00 UTC"]),
+        (
+            "a.vcf",
+            "BEGIN:VCARD\nFN:Mia\nSOUND;ENCODING=b:TWlh\nSOUND;BASE64:TWlh\nTEL:1\nEND:VCARD\n",
+            ["Mia > Name: Mia\nTelephone: 1"],
         ),
         ("a.html", f"<h1>{'長' * 400}</h1><p>文</p>", ["長" * 300 + " > " + "長" * 400, "長" * 300 + " > 文"]),
     ],
