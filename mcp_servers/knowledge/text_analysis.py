@@ -13,7 +13,7 @@ that were added. Any change here or in the rules of ``ocr`` raises the version, 
 うどん and りんご are hiragana only.
 * Single kanji are not indexed, because each would match half of the index; the re-rank counts them.
 
-Measurements: docs/knowledge.md.
+Measurements: docs/development/search.md.
 """
 
 from __future__ import annotations

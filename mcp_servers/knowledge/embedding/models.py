@@ -1,7 +1,7 @@
 """What is known of embedding models by their names: the texts before queries and passages, and the weight of words.
 
 ``words`` is the weight of the words next to the vectors when passages are ranked. Small encoders need the words; strong
-ones lose by more than 0.5, which still finds file names and codes (docs/knowledge.md, "Vectors").
+ones lose by more than 0.5, which still finds file names and codes (docs/development/search.md).
 """
 
 from __future__ import annotations

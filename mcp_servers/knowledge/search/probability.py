@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("probability.json")
 _MAX_LOGIT = 30.0
 _LEAST_SHARE = 0.05
 # Nothing is likely to answer a question whose best passage has a score below these, with a cross-encoder and with
-# vectors, or with words alone a lesser share of the best possible BM25: docs/knowledge.md.
+# vectors, or with words alone a lesser share of the best possible BM25: docs/development/search.md.
 NO_ANSWER, _NO_ANSWER_BY_VECTORS, _NO_ANSWER_SHARE = 0.15, 0.04, 0.24
 
 

@@ -1,6 +1,7 @@
 """Ranking: terms to search with, fusion of both searches, BM25 re-rank, order. Pure functions.
 
-Fusion only selects candidates: ranking by it loses 1 to 14 points of nDCG with a weak embedder (docs/knowledge.md).
+Fusion only selects candidates: ranking by it loses 1 to 14 points of nDCG with a weak embedder
+(docs/development/search.md).
 
 The re-rank also counts single kanji and repeated query terms. Its result is the share of the best BM25 that any chunk
 could reach for the query, so it is comparable between queries. Deviations from textbook BM25, each measured:
@@ -36,7 +37,7 @@ from mcp_servers.knowledge.text_analysis import Analysis
 RRF_K = 60
 CANDIDATES_PER_SEARCH = 150
 MAX_CANDIDATES = 500
-# Postings read per search. Common words add nothing to the candidates: docs/knowledge.md, "Speed".
+# Postings read per search. Common words add nothing to the candidates: docs/development/search.md, "Speed".
 MAX_POSTINGS = 8_000
 _MIN_TERMS = 3
 
@@ -118,8 +119,8 @@ def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, f
     return dict(sorted(fused.items(), key=lambda item: -item[1])[:maximum])
 
 
-# The constants of the weights, with the section of docs/knowledge.md where each was measured ("own words": Questions in
-# a person's own words, Over real manuals); "chosen": no measurement of it alone is recorded.
+# The constants of the weights, with the section of docs/development/search.md where each was measured ("own words":
+# Over real manuals); "chosen": no measurement of it alone is recorded.
 K1, B = 0.9, 0.6  # Weights; own words: 1.3, 0.3 and 0.8 are worse
 SURROUNDING_CHUNKS = 200  # chosen: words in a base of ten chunks must not look common
 KANJI_WEIGHT = 0.5  # Weights; own words: 1.0 for a kanji that is a word by itself
@@ -356,7 +357,8 @@ def _best_of_stretches(shares: Figures, profiles: Sequence[Profile]) -> tuple[Fi
 
 
 # What the share of a passage gains in a follow-up: if its headings have the words of the question and it those of the
-# question before, and if it stands where the question before is answered. Chosen on 12 pairs: docs/knowledge.md.
+# question before, and if it stands where the question before is answered. Chosen on 12 pairs
+# (docs/development/search.md).
 HEADING_GAIN, PLACE_GAIN = 0.8, 0.1
 # Passages whose headings are looked at, because analyzing them takes longer than the rest.
 FOLLOW_UP_HEADINGS = 30

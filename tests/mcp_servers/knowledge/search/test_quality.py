@@ -1,4 +1,4 @@
-"""Samples of the collections are answered as well as they were when the figures of docs/knowledge.md were measured."""
+"""Samples of the collections are answered as well as they were when docs/development/search.md was written."""
 
 from __future__ import annotations
 
