@@ -8,7 +8,7 @@ are 60 questions with six tools of fixed results. ``own`` are 360 with the confi
 knowledge server of the gallery, made-up weather and a made-up board: for each of seven kinds of tools 20 in English and
 20 in Japanese, 40 that need no tool, and eight conversations of five turns. ``own/tuning.txt`` may be looked at while
 something is built; ``own/kept_back.txt`` was kept back until its tasks set weights. ``--fresh N`` asks one of the sets
-that were committed before their first run; docs/performance.md says who wrote each and what was read since.
+that were committed before their first run; docs/development/answers.md says who wrote each and what was read since.
 ``--every N`` asks each Nth task; ``--out FILE`` keeps a line for each answer, and goes on with a file that is there.
 ``--beside`` asks a service with OpenAI's API (llama-server, rkllm-mcp serve) the ``six`` in the product's place, and
 runs their tools here.
