@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import groupby
 from typing import Any, NamedTuple
 
 _STREAM = re.compile(rb"stream\r?\n")
@@ -135,11 +134,14 @@ def hide_layers(page: Any, raw: Any, layers: Layers) -> None:
     if doubtful:
         for leaf in leaves:
             raw.FPDFPageObj_SetIsActive(leaf.item, False)
-        # The texts of a drawing that are in the same known layers are drawn, or not, together.
-        keys = ((leaf.number, leaf.layers, bool(leaf.layers & unknown) and at) for at, leaf in enumerate(doubtful))
-        for _, group in groupby(zip(keys, doubtful, strict=True), key=lambda pair: pair[0]):
-            together = [leaf for _, leaf in group]
-            hidden += [] if _is_drawn(page, raw, [leaf.item for leaf in together]) else together
+        groups: dict[object, list[_Leaf]] = {}
+        for leaf in doubtful:
+            # The texts of a drawing that are in the same known layers are drawn, or not, together.
+            key = id(leaf) if leaf.layers & unknown else (leaf.number, leaf.layers)
+            groups.setdefault(key, []).append(leaf)
+        for group in groups.values():
+            if not _is_drawn(page, raw, [leaf.item for leaf in group]):
+                hidden += group
         for leaf in leaves:
             raw.FPDFPageObj_SetIsActive(leaf.item, True)
     for leaf in hidden:

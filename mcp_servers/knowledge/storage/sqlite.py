@@ -5,7 +5,7 @@
 * Folder and files are accessible to the owner only (0700, 0600).
 * SQLite errors become StorageError. A damaged file is never repaired or deleted.
 
-Each base has a contentless FTS5 table ``text_<base>``: one table for all bases is seven times slower for a small base.
+Each base has a contentless FTS5 table ``text_<base>``: one table for all bases is slower for a small base.
 It stores no positions and ranks nothing: searches read the chunks of each term. Terms come from ``text_analysis``; the
 ``ascii`` tokenizer only splits at spaces, because all other non-ASCII characters are letters to it.
 
