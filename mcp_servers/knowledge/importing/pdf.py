@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -477,6 +478,12 @@ _DIGITS = "0123456789"
 _MARKED = re.compile(r"\d|(?:^|\s)[a-z][A-Z]")
 _MAYBE_RAISED = re.compile(r"(?<=\w)\d|(?P<mark>\d{1,3}(?=[^\W\d_])|(?:(?<=\s)|^)[a-z](?=[A-Z]))")
 _RAISED_SIZE, _RAISED_STEP = 0.85, 0.15
+# Old fonts of TeX have no letters with accents: an accent is drawn, and then the letter below it.
+_ACCENTS = dict(
+    zip("`´ˆ˜¯˘˙¨˚˝ˇ¸", "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327", strict=True)
+)
+_ACCENT = re.compile(r"[`´ˆ˜¯˘˙¨˚˝ˇ](?=[^\W\d_])|(?<=[^\W\d_])¸")
+_DOTLESS = {"ı": "i", "ȷ": "j"}
 # Placeholder titles of authoring programs.
 _PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
 # Export values of a box that say no more than that it is checked.
@@ -693,12 +700,15 @@ def _is_language(text: str) -> bool:
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
     page, rectangle = text_page.raw, raw.FS_RECTF()
 
-    def box(text_index: int) -> Box:
+    def box_on_page(text_index: int) -> Box:
         index = raw.FPDFText_GetCharIndexFromTextIndex(page, text_index)
         raw.FPDFText_GetLooseCharBox(page, max(0, index), rectangle)
         return rectangle.left, rectangle.bottom, rectangle.right, rectangle.top
 
-    text: str = text_page.get_text_range()
+    def box(at: int) -> Box:
+        return box_on_page(indices[at])
+
+    text, indices = _with_accents(text_page.get_text_range(), box_on_page)
     rows: list[tuple[Line, str, int, list[_Gap]]] = []
     start = 0
     for piece in text.split("\r\n"):
@@ -723,6 +733,26 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
         if gaps and gaps[0].ems < _MARK_GAP_EMS and (_BULLET if gaps[1:] else _MARK).fullmatch(stripped[: gaps[0].at]):
             spaces = [space for space in spaces if space != gaps[0].at]
         yield from _parts(box, line, stripped, first, spaces)
+
+
+def _with_accents(text: str, box: Callable[[int], Box]) -> tuple[str, Sequence[int]]:
+    """Return a text in which a letter and the accent drawn over it are one, with the index that each character had."""
+    letters: dict[int, str] = {}
+    accents: set[int] = set()
+    for match in _ACCENT.finditer(text):
+        accent = match.start()
+        letter = accent - 1 if match[0] == "¸" else accent + 1
+        composed = unicodedata.normalize("NFC", _DOTLESS.get(text[letter], text[letter]) + _ACCENTS[match[0]])
+        left, _, right, _ = box(accent)
+        middle = (left + right) / 2
+        left, _, right, _ = box(letter)
+        if len(composed) == 1 and left <= middle <= right:
+            letters[letter] = composed
+            accents.add(accent)
+    if not accents:
+        return text, range(len(text))
+    indices = [index for index in range(len(text)) if index not in accents]
+    return "".join(letters.get(index, text[index]) for index in indices), indices
 
 
 class _Gap(NamedTuple):

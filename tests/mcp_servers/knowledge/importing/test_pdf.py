@@ -365,6 +365,21 @@ def _shown(text: str, y: int) -> str:
     return f"BT /F 12 Tf 72 {y} Td ({text}) Tj ET"
 
 
+def test_an_accent_drawn_over_a_letter_is_part_of_it_and_one_next_to_it_is_not() -> None:
+    names = r"(M) -111 (\250) 444 (oller, Fran) (c) 416 (\270) 84 (ois, na) 28 (\250) 306 (\365ve)"
+    drawn = f"BT /F 12 Tf 72 700 Td [{names}] TJ ET"
+    content = _raw_pdf(
+        "<</Type/Catalog/Pages 2 0 R>>",
+        _PAGES,
+        _PAGE,
+        _stream(f"{drawn} {_shown(chr(96) + 'text', 600)}"),
+        "<</Font <</F 6 0 R>>>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding"
+        "<</BaseEncoding/WinAnsiEncoding/Differences [245/dotlessi]>>>>",
+    )
+    assert texts(content) == ["Möller, François, naïve", "`text"]
+
+
 def test_a_ligature_that_only_the_font_knows_is_named() -> None:
     content = _raw_pdf(
         "<</Type/Catalog/Pages 2 0 R>>",
