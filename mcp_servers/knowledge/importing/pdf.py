@@ -509,11 +509,9 @@ def read_pdf(
             raise EncryptedDocumentError(blob.name) from error
         raise DamagedDocumentError(blob.name, "no PDF reader can open it") from error
     hidden = HiddenParts(is_included=limits.include_hidden)
-    layers = find_layers(blob.content)
-    left_out = [name for name in sorted(layers.off) if hidden.leaves_out(f"layer {name}")]
     with closing(document):
         count = len(document)
-        pages = list(_pages(document, library, limits, layers if left_out else Layers()))
+        pages = list(_pages(document, library, limits, find_layers(blob.content), hidden))
         bookmarks = list(_bookmarks(document, library))
         title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
         title = "" if title.lower() in _PLACEHOLDER_TITLES else title
@@ -552,8 +550,8 @@ def _attachments(document: Any, library: Any) -> Iterator[Blob]:
             yield Blob(content, name)
 
 
-def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers) -> Iterator[Page]:
-    """Yield the pages without the text of layers that are switched off."""
+def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers, hidden: HiddenParts) -> Iterator[Page]:
+    """Yield the pages, without the text of layers that are switched off unless hidden parts are read."""
     raw = library.raw
     characters, started = 0, time.monotonic()
     form = document.formenv if document.get_formtype() and document.init_forms() else None
@@ -562,7 +560,7 @@ def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers) -> 
             fields = _fields(document, number, form.raw, raw) if form else []
             page, notes = _with_notes(document, number, raw, is_form=form is not None)
             if layers.off:
-                hide_layers(page, raw, layers)
+                hide_layers(page, raw, layers, hidden)
             with closing(page), closing(page.get_textpage()) as text_page:
                 is_unreadable = _is_unreadable(text_page, raw)
                 lines = () if is_unreadable else tuple(_with_fields(list(_lines(text_page, raw)), fields))

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
+from mcp_servers.knowledge.importing.documents import HiddenParts
+
 _STREAM = re.compile(rb"stream\r?\n")
 _NUMBERS = re.compile(rb"/(N|First)\s+(\d{1,9})\b")
 _REFERENCE = re.compile(rb"(\d{1,9})\s+\d{1,5}\s+R\b")
@@ -122,11 +124,28 @@ class _Leaf(NamedTuple):
     number: int = 0  # of the object of the page that has it
 
 
-def hide_layers(page: Any, raw: Any, layers: Layers) -> None:
-    """Remove the text of a page that is in layers which are switched off."""
+def hide_layers(page: Any, raw: Any, layers: Layers, parts: HiddenParts) -> None:
+    """Remove the text of a page that is in layers which are switched off, unless hidden parts are read."""
+    hidden = _hidden_texts(page, raw, layers)
+    # Where a drawing or a condition hides a text, it is not known by which of the layers.
+    names = {name for leaf in hidden for name in leaf.layers & layers.off or layers.off}
+    is_left_out = False
+    for name in sorted(names):
+        is_left_out = parts.leaves_out(f"layer {name}")
+    for leaf in hidden if is_left_out else ():
+        if leaf.drawing is None:
+            is_removed = raw.FPDFPage_RemoveObject(page.raw, leaf.item)
+        else:
+            is_removed = raw.FPDFFormObj_RemoveObject(leaf.drawing, leaf.item)
+        if is_removed:
+            raw.FPDFPageObj_Destroy(leaf.item)
+
+
+def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
     count = raw.FPDFPage_CountObjects(page.raw)
     leaves = [leaf for at in range(count) for leaf in _leaves(raw.FPDFPage_GetObject(page.raw, at), raw, at)]
-    texts = [leaf for leaf in leaves if raw.FPDFPageObj_GetType(leaf.item) == raw.FPDF_PAGEOBJ_TEXT]
+    with closing(page.get_textpage()) as text_page:
+        texts = [leaf for leaf in leaves if _has_letters(leaf.item, text_page, raw)]
     unknown = layers.shared | {""}
     doubtful = [leaf for leaf in texts if leaf.drawing is not None or leaf.layers & unknown][:_MAX_RENDERED]
     known = {id(leaf) for leaf in doubtful}
@@ -144,13 +163,17 @@ def hide_layers(page: Any, raw: Any, layers: Layers) -> None:
                 hidden += group
         for leaf in leaves:
             raw.FPDFPageObj_SetIsActive(leaf.item, True)
-    for leaf in hidden:
-        if leaf.drawing is None:
-            is_removed = raw.FPDFPage_RemoveObject(page.raw, leaf.item)
-        else:
-            is_removed = raw.FPDFFormObj_RemoveObject(leaf.drawing, leaf.item)
-        if is_removed:
-            raw.FPDFPageObj_Destroy(leaf.item)
+    return hidden
+
+
+def _has_letters(item: Any, text_page: Any, raw: Any) -> bool:
+    """Return True for a text that is not of spaces alone."""
+    if raw.FPDFPageObj_GetType(item) != raw.FPDF_PAGEOBJ_TEXT:
+        return False
+    size = raw.FPDFTextObj_GetText(item, text_page.raw, None, 0)
+    buffer = (ctypes.c_ushort * (size // 2))()
+    raw.FPDFTextObj_GetText(item, text_page.raw, buffer, size)
+    return bytes(buffer).decode("utf-16-le", "replace").strip("\0 ") != ""
 
 
 def _leaves(

@@ -430,16 +430,25 @@ def test_a_layer_is_known_by_more_than_its_name_and_hides_drawings_and_what_depe
     assert sorted({*whole} - {*shown}) == ["Draft: 700.", "First layer.", "Preliminary."]
 
 
-def test_a_document_whose_text_is_hidden_is_not_called_a_scan() -> None:
-    content = _raw_pdf(
+def _with_hidden_layer(content: str) -> bytes:
+    return _raw_pdf(
         "<</Type/Catalog/Pages 2 0 R/OCProperties <</OCGs [7 0 R] /D <</OFF [7 0 R]>>>>>>",
         _PAGES,
         _PAGE,
-        _stream(f"/OC /off BDC {_shown('Draft.', 700)} EMC"),
+        _stream(content),
         "<</Font <</F 6 0 R>>/Properties <</off 7 0 R>>>>",
         "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
         "<</Type/OCG/Name (Notes)>>",
     )
+
+
+def test_a_hidden_layer_without_text_is_not_named() -> None:
+    content = _with_hidden_layer(f"{_shown('Final.', 700)} /OC /off BDC 0 0 90 90 re f {_shown(' ', 600)} EMC")
+    assert (texts(content), read(content).warnings) == (["Final."], ())
+
+
+def test_a_document_whose_text_is_hidden_is_not_called_a_scan() -> None:
+    content = _with_hidden_layer(f"/OC /off BDC {_shown('Draft.', 700)} EMC")
     with pytest.raises(NoTextError, match=r"what it has is hidden \(include_hidden reads it\): layer Notes\."):
         read(content)
 
