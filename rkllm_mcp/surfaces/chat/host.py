@@ -206,9 +206,6 @@ class LocalHost:
         self.reply = app.reply
         self.cancel = app.answers.cancel
         self.wait_until_settled = app.pending.wait_until_settled
-        offerings = app.toolbox.offerings
-        self.readable, self.prompts = offerings.readable, offerings.prompts
-        self.complete_prompt, self.complete_resource = offerings.complete_prompt, offerings.complete_resource
 
     @property
     def model(self) -> AnsweringModel:
@@ -296,10 +293,40 @@ class LocalHost:
         for row in rows:
             erase_row(conversation, row.text)
 
+    # The first use of ``toolbox.offerings`` loads the MCP client, which a question without servers does without.
+    async def readable(
+        self, server: str | None, context: CallContext
+    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
+        """See ``ChatHost.readable``."""
+        return await self._app.toolbox.offerings.readable(server, context)
+
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
         """See ``ChatHost.read_resource``."""
         offerings = self._app.toolbox.offerings
         return await offerings.read_resource(reference, self.config.agent.resource_chars, context)
+
+    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
+        """See ``ChatHost.prompts``."""
+        return await self._app.toolbox.offerings.prompts(server, context)
+
+    async def complete_prompt(
+        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_prompt``."""
+        return await self._app.toolbox.offerings.complete_prompt(reference, argument, value, arguments, context)
+
+    async def complete_resource(
+        self,
+        server: str,
+        uri_template: str,
+        blank: str,
+        value: str,
+        arguments: Mapping[str, str] | None,
+        context: CallContext,
+    ) -> Sequence[str]:
+        """See ``ChatHost.complete_resource``."""
+        offerings = self._app.toolbox.offerings
+        return await offerings.complete_resource(server, uri_template, blank, value, arguments, context)
 
 
 @asynccontextmanager
