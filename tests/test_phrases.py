@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mcp_servers.knowledge import errors
+from mcp_servers.knowledge.errors import DocumentImportError
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.speech.engines import NoTranslationError, SpeechError
 from tests.support.japanese import is_told
@@ -116,6 +118,36 @@ def test_each_line_of_the_command_line_is_said_in_japanese() -> None:
     assert len(lines) > 60
     said = {line: read_catalogue("ja").phrase(line.replace("{}", "X")) for line in lines}
     assert {line: text for line, text in said.items() if not is_told(text)} == {}
+
+
+def reasons_of_documents() -> Iterator[str]:
+    """Why a document cannot be imported, as far as it is a text of the knowledge server itself."""
+    names = {
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, DocumentImportError)
+    }
+    for file in sorted((REPOSITORY / "mcp_servers" / "knowledge").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            values: list[ast.expr] = []
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in names:
+                values = node.args[1:]
+            elif file.parent.name != "importing":
+                continue
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("reason", "NO_MEMORY"):
+                values = [node.value]
+            elif isinstance(node, ast.FunctionDef) and "reason" in node.name:
+                values = [part.value for part in ast.walk(node) if isinstance(part, ast.Return) and part.value]
+            for value in values:
+                sides = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                yield from (side for side in map(template, sides) if re.search("[a-z] ", side))
+    formats = json.loads((REPOSITORY / "mcp_servers/knowledge/importing/formats.json").read_text("utf-8"))
+    yield from formats["binary"]
+
+
+def test_each_reason_why_a_document_cannot_be_imported_is_said_in_japanese() -> None:
+    reasons = set(reasons_of_documents())
+    assert len(reasons) > 40
+    # By an entry of its own: "it is {}" would leave what it is in English.
+    assert sorted(reasons - PHRASES.keys()) == []
 
 
 def test_a_translation_inserts_all_that_the_sentence_does() -> None:
