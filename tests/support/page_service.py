@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from rkllm_base.encodings import decode
 from rkllm_mcp.config.gallery import gallery
 from rkllm_mcp.config.registry import matching, registry_copy
 from rkllm_mcp.diagnostics.programs import needed_programs
@@ -329,7 +330,7 @@ class PageService:
         async with request.form() as form:
             file = form["file"]
             assert not isinstance(file, str)
-            text = (await file.read()).decode()
+            text = decode(await file.read()).text
             if request.url.path.endswith("attachments"):
                 # A form feed begins a page.
                 pages = [place + 1 for place, letter in enumerate(text) if letter == "\f"]

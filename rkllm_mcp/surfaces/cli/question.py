@@ -191,7 +191,9 @@ def _text_of(data: bytes, name: str, session: Session) -> str:
         return text
     if kind := next((kind for start, kind in UNREAD_PICTURES.items() if data.startswith(start)), ""):
         raise UsageError(f"{name or 'standard input'} is {kind}, which is not read; save it as {PICTURE_FORMATS}")
-    if b"\0" not in data and not data.startswith(b"%PDF-") and not name.lower().endswith(_MARKED_UP):
+    # ISO-2022-JP is valid UTF-8 with escapes in it.
+    is_plain = b"\0" not in data and b"\x1b" not in data and not data.startswith(b"%PDF-")
+    if is_plain and not name.lower().endswith(_MARKED_UP):
         try:
             return data.decode("utf-8-sig")
         except UnicodeDecodeError:

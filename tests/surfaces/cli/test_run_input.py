@@ -108,6 +108,7 @@ def test_what_a_shell_pipes_is_the_material(shell: Shell, line: str, turn: str) 
         ("run -f a.txt", b"summarise\n", f"a.txt:\n{IN_A_FENCE}\n\nsummarise\n"),
         ("run -f sjis.txt summarise", b"", f"sjis.txt:\n{IN_A_FENCE}\n\nsummarise"),
         ("run summarise", MANUAL.encode("cp932"), f"{IN_A_FENCE}\n\nsummarise"),
+        ("run summarise", MANUAL.encode("iso2022_jp"), f"{IN_A_FENCE}\n\nsummarise"),
         ("run -- -5 degrees in Fahrenheit", b"", "-5 degrees in Fahrenheit"),
         ("run -f ./-odd summarise", b"", f"-odd:\n{IN_A_FENCE}\n\nsummarise"),
     ],

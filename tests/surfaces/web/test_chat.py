@@ -742,6 +742,50 @@ def test_files_become_part_of_the_question_with_their_tokens_shown(browser: Brow
         assert page.locator("#files > *").count() == 0
 
 
+def test_a_text_in_another_encoding_or_with_markup_is_read_by_the_board_and_one_without_text_is_not_sent(
+    browser: Browser,
+) -> None:
+    said = "今日は晴れです。明日は雨です。"
+    with running(PageService(documents={})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        read: list[str] = []
+
+        def add(name: str, data: bytes) -> None:
+            page.click("#attach")
+            with page.expect_file_chooser() as chooser:
+                page.get_by_role("menuitem", name="Choose files").click()
+            chooser.value.set_files([{"name": name, "mimeType": "", "buffer": data}])
+
+        def see(route: Route) -> None:
+            read.append(route.request.post_data_buffer.decode("latin-1"))  # type: ignore[union-attr]
+            route.continue_()
+
+        page.route("**/v1/attachments", see)
+        add("sjis.txt", said.encode("cp932"))
+        add("mail.txt", said.encode("iso2022_jp"))
+        add("utf16.csv", said.encode("utf-16"))
+        add("page.html", "<p>雨</p>".encode())
+        add("plain.txt", said.encode())
+        page.wait_for_selector("#files >> text=15 tokens >> nth=3")
+        add("empty.txt", b" \n")
+        page.wait_for_selector("#files >> text=This file has no text.")
+        visit.ask("x")
+        page.wait_for_selector("#files [role=alert] >> text=Not sent: empty.txt cannot go with the question.")
+        page.get_by_role("button", name="Leave the file out").last.click()
+        page.press("#question", "Control+Enter")
+        page.wait_for_selector("text=I do not know.")
+        names = ("sjis.txt", "mail.txt", "utf16.csv")
+        parts = [*(f"{name}:\n````\n{said}\n````" for name in names), "page.html:\n````\n<p>雨</p>\n````"]
+        (sent,) = service.sent("/v1/execute")
+        assert sent["message"] == "\n\n".join([*parts, f"plain.txt:\n````\n{said}\n````", "x"])
+        assert sorted(name for name in (*names, "page.html", "plain.txt") if any(name in body for body in read)) == [
+            "mail.txt",
+            "page.html",
+            "sjis.txt",
+            "utf16.csv",
+        ]
+
+
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0\0\0\x14ispe\0\0\0\0" + struct.pack(">II", 7296, 5472) + bytes(99)
 
 

@@ -223,6 +223,7 @@ export default {
   "attach.none": "No server offers resources.",
   "attach.insert": "Insert",
   "file.drop": "Drop files here",
+  "file.empty": "This file has no text. Leave it out, or choose another file.",
   "file.image": "This model cannot read images.",
   "file.large": "Files of more than 50 MB are not read here.",
   "file.no_reader": "No server here reads this kind of file. The knowledge server does: add it under Servers.",

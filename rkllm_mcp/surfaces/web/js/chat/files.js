@@ -29,10 +29,12 @@ const MOST_PASSAGES = 400;
 const MOST_FILES = 500;
 // Tokens are not spread evenly over a text, so a part that is to fit is chosen a little shorter.
 const MARGIN = 0.97;
-// The browser reads these by itself.
+// The browser reads these by itself, in UTF-8 and without markup or escapes (ISO-2022-JP, colours of terminals), as a terminal does.
 const PLAIN = /^text\/|\/(json|xml|x-yaml|yaml|toml|javascript|x-sh)$|\+(json|xml)$/;
 const HEAD_BYTES = 262_144;
 const PLAIN_NAMES = /\.(txt|md|csv|tsv|json|ya?ml|toml|ini|log|py|js|ts|c|h|cpp|rs|go|java|sh|sql|css|diff)$/i;
+const MARKED_UP = /\.(eml|html?|mhtml?|rtf|xhtml)$/i;
+const ESCAPE = "\u001b";
 
 export class Files {
   #place = byId("files");
@@ -232,9 +234,8 @@ export class Files {
     try {
       Object.assign(entry, { note: "" }, await work());
     } catch (error) {
-      const isReaderless = error instanceof Refusal && error.code === "no_knowledge_server";
       const isRefused = error instanceof PictureRefused;
-      const said = isReaderless ? t("file.no_reader") : isRefused ? error.message : sentenceOf(error);
+      const said = isReaderless(error) ? t("file.no_reader") : isRefused ? error.message : sentenceOf(error);
       // The earlier files are still valid.
       if (entry.text) entry.note = said;
       else entry.problem = said;
@@ -264,9 +265,17 @@ export class Files {
       const isOneMore = this.#files.filter((entry) => entry.picture).length >= MOST_PICTURES;
       return isOneMore ? { problem: t("picture.many", { n: MOST_PICTURES }) } : { picture };
     }
-    if (PLAIN.test(file.type) || PLAIN_NAMES.test(file.name)) return this.#counted(await file.text());
-    const { text, pages = [], tokens } = await api.upload("/v1/attachments", file);
-    return { text, pages, tokens: tokens ?? estimate(text) };
+    const isPlain = PLAIN.test(file.type) || PLAIN_NAMES.test(file.name);
+    const written = isPlain ? utf8(await file.arrayBuffer()) : null;
+    if (written?.trim() === "") return { problem: t("file.empty") };
+    if (written !== null && !MARKED_UP.test(file.name) && !written.includes(ESCAPE)) return this.#counted(written);
+    try {
+      const { text, pages = [], tokens } = await api.upload("/v1/attachments", file);
+      return { text, pages, tokens: tokens ?? estimate(text) };
+    } catch (error) {
+      if (written === null || !isReaderless(error)) throw error;
+      return this.#counted(written);
+    }
   }
 
   /** @param {string} text */
@@ -394,6 +403,24 @@ export class Files {
     byId("question").focus();
     this.#release();
   }
+}
+
+/**
+ * @param {ArrayBuffer} bytes
+ * @returns {string | null} null when they are not UTF-8, whose encoding the board finds out
+ */
+function utf8(bytes) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return text.includes("\0") ? null : text;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {unknown} error */
+function isReaderless(error) {
+  return error instanceof Refusal && error.code === "no_knowledge_server";
 }
 
 /** @returns {Attached} */
