@@ -275,7 +275,12 @@ def _most_likely(content: bytes, declared: str) -> str:
     if is_utf_8 and (any(byte >= 0xE0 for byte in sample) or sum(byte > 0x7F for byte in sample) >= _MIN_UTF_8_BYTES):
         return "utf-8"
     # Signs next to Latin words (120 µs ± 3): in Japanese, two half-width katakana of which the first is ﾂ or ﾃ.
-    if is_utf_8 and not declared and _LATIN_LETTER.search(content) and max(sample.decode("utf-8", "ignore")) <= "\xff":
+    if (
+        is_utf_8
+        and declared in {"", "utf-8"}
+        and _LATIN_LETTER.search(content)
+        and max(sample.decode("utf-8", "ignore")) <= "\xff"
+    ):
         return "utf-8"
     if (not declared or declared in _CODECS) and _is_short_japanese(content[:_SAMPLE_BYTES]):
         return "cp932"

@@ -183,3 +183,8 @@ def test_text_of_other_scripts_is_read_and_so_is_a_page_that_names_its_charset(e
 @pytest.mark.parametrize("before", ["", "word " * 300])
 def test_signs_of_western_text_in_utf_8_are_not_taken_for_half_width_katakana(text: str, before: str) -> None:
     assert decode(f"{before}{text}".encode()).text == f"{before}{text}"
+
+
+def test_a_page_in_utf_8_that_says_so_is_not_taken_for_half_width_katakana() -> None:
+    page = "<meta charset=utf-8>" + "\n".join(f"<p>Copyright © {year} Raphaël</p>" for year in (2002, 2004, 2009))
+    assert decode(page.encode(), "utf-8").text == page

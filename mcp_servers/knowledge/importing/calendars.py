@@ -13,6 +13,7 @@ import codecs
 import quopri
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from mcp_servers.knowledge.types import Passage
 from rkllm_base.encodings import decode
@@ -54,6 +55,7 @@ _CONTACT_NAMES = {
     "NOTE": "Note",
     "CATEGORIES": "Categories",
 }
+_ENTRIES = frozenset({"VEVENT", "VTODO", "VJOURNAL"})
 # Parts of a name or address, separated by a semicolon that is not escaped.
 _PART = re.compile(r"(?<!\\);")
 # Encodings of a value: of text, and of pictures, keys and recordings, one of which may say how a name is spoken.
@@ -79,18 +81,24 @@ def read_calendar(text: str) -> list[Passage]:
     names: list[str] = []
     for line in text.split("\n"):
         name, parameters, value = _property(line)
+        kind = value.strip().upper()
         if name == "BEGIN":
-            names.append(value.strip())
-        elif name == "END":
-            if names and names.pop() in {"VEVENT", "VTODO", "VJOURNAL"}:
+            if kind in _ENTRIES and lines:
+                # The entry before has no end.
                 passages.append(Passage("\n".join(lines)))
                 lines = []
-        elif name in _CALENDAR_NAMES and value.strip() and names and names[-1] in {"VEVENT", "VTODO", "VJOURNAL"}:
+            names.append(kind)
+        elif name == "END":
+            if names and names.pop() in _ENTRIES:
+                passages.append(Passage("\n".join(lines)))
+                lines = []
+        elif name in _CALENDAR_NAMES and kind and names and names[-1] in _ENTRIES:
             address, person = _calendar_value(value), parameters.get("CN", "")
             lines.append(
                 f"{_CALENDAR_NAMES[name]}: {f'{person} <{address}>' if person and person != address else address}"
             )
-    return passages
+    # A calendar may be cut.
+    return [*passages, Passage("\n".join(lines))] if lines else passages
 
 
 def _property(line: str) -> tuple[str, dict[str, str], str]:
@@ -127,15 +135,19 @@ def read_contacts(text: str) -> list[Passage]:
     passages: list[Passage] = []
     lines: list[str] = []
     name = parts = ""
-    for line in _card_lines(text):
+    # The last card of a file that is cut has no end.
+    for line in chain(_card_lines(text), ("END:VCARD",)):
         key, parameters, raw = _property(line)
         # Telephones group the lines of an entry: item1.TEL.
         key = key.rpartition(".")[2]
-        if key == "BEGIN":
-            lines, name, parts = [], "", ""
-        elif key == "END":
+        if key in {"BEGIN", "END"}:
             heading = name or parts
-            passages += [Passage("\n".join([f"Name: {heading}", *lines]), (heading,) if heading else ())]
+            if heading or lines:
+                # The name as it is shown may lack some of its parts.
+                is_whole = all(part.casefold() in heading.casefold() for part in parts.split())
+                written = heading if is_whole else f"{heading} ({parts})"
+                passages.append(Passage("\n".join([f"Name: {written}", *lines]), (heading,) if heading else ()))
+            lines, name, parts = [], "", ""
         elif raw.strip(" ;") and (key in {"FN", "N"} or key in _CONTACT_NAMES):
             encodings = {parameters.get("ENCODING", "").upper(), *(flag for flag in parameters if not parameters[flag])}
             if encodings & _BINARY:

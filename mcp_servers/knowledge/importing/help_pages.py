@@ -1,7 +1,7 @@
-"""Help of desktop programs, Mallard pages and DocBook -> HTML, which ``html`` reads.
+"""Help of desktop programs, Mallard pages and DocBook, and FictionBook -> HTML, which ``html`` reads.
 
-References: Mallard 1.1; DocBook 5.1 and, as KDE's and older help has it, 4.x with entities of its own. What a file
-includes is not read with it: those files are documents themselves.
+References: Mallard 1.1; DocBook 5.1 and, as KDE's and older help has it, 4.x with entities of its own; FictionBook 2.
+What a file includes is not read with it: those files are documents themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("help_elements.j
 _TAGS: Mapping[str, str] = {name: tag for tag, names in _TABLE["tags"].items() for name in names}
 _SECTIONS, _INFORMATION, _LEFT_OUT = (frozenset[str](_TABLE[key]) for key in ("sections", "information", "left_out"))
 _SIGNS: Mapping[str, str] = _TABLE["signs"]
-_SHOWN_INFORMATION = frozenset({"title", "subtitle", "desc"})
+_SHOWN_INFORMATION = frozenset({"title", "subtitle", "desc", "title-info", "book-title", "annotation"})
+_TITLES = frozenset({"title", "subtitle"})
 # Chapters that a book includes are not declared; their names tell.
 _START = re.compile(
     r"(?:\s|<\?[^>]*>|<!--.*?-->)*<(?:!DOCTYPE\s+)?(?:chapter|appendix|preface|glossary|refentry|sect[1-5])\b"
@@ -95,6 +96,11 @@ def _html(node: ET.Element, parent: str, level: int) -> str:
     tag = _TAGS.get(name, "")
     if name == "title" and (parent in _SECTIONS or parent in _INFORMATION):
         tag = f"h{max(1, min(level, _MAX_LEVEL))}"
+    elif name == "book-title":
+        tag = "h1"
+    elif name == "p" and parent in _TITLES:
+        # A line of the title, which is one heading.
+        return f"{inner} "
     elif name == "listitem" and parent == "varlistentry":
         tag = "dd"
     elif name == "code" and parent not in _SECTIONS:

@@ -41,6 +41,8 @@ _RESOURCE = re.compile(r"(?:image|font|audio|video)/.*|text/css|(?:application|t
 _SAVED_PAGE = re.compile(r"saved by", re.IGNORECASE)
 # Mozilla's begin with "From - ", sometimes without a date.
 _MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From (?:-|\S+ [^\r\n]{0,100}\d{4}[^\r\n]{0,20}) ?\r?\n(?=[A-Za-z][\w-]*:)")
+# git begins each patch like a message, with this date; one in the text of a message begins no other.
+_PATCH_START = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\b")
 _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
 _PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
 _PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
@@ -67,6 +69,8 @@ def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) 
 def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
     """Return the messages of a mailbox, each below its subject."""
     starts = [match.start() for match in _MESSAGE_START.finditer(blob.content)]
+    if not _PATCH_START.match(blob.content):
+        starts = [start for start in starts if not _PATCH_START.match(blob.content, start)]
     passages: list[Passage] = []
     warnings: list[str] = []
     for start, end in zip(starts[:_MAX_MESSAGES], [*starts[1:], len(blob.content)], strict=False):

@@ -93,7 +93,7 @@ _OFFICE_TYPES = [
 _BINARY_WORKBOOK, _OPEN_DOCUMENT = "ms-excel.sheet.binary", "application/vnd.oasis.opendocument."
 _MAX_TYPES_BYTES = 1_000_000
 HTML, TSV, MAIL = _BY_ENDING["html"], _BY_ENDING["tsv"], _BY_ENDING["eml"]
-HELP = _BY_ENDING["docbook"]
+HELP, FICTION_BOOK = _BY_ENDING["docbook"], _BY_ENDING["fb2"]
 MAILBOX, FLAT_OPEN_DOCUMENT = _BY_ENDING["mbox"], _BY_ENDING["fodt"]
 # First bytes of common binary formats, so that the error can name them.
 _BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
@@ -103,6 +103,7 @@ _PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format
 _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
+_BOOK_START = re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<FictionBook\b", re.DOTALL)
 _FLAT_START = re.compile(rb"<office:document\s")
 # The head of a mail; also of a page that is saved in one file under another ending.
 _MAIL_START = re.compile(
@@ -160,6 +161,8 @@ def _told_format(head: bytes) -> Format | None:
         return MAIL
     if _HTML_START.match(start):
         return HTML
+    if _BOOK_START.match(start):
+        return FICTION_BOOK
     return HELP if start[:1] == b"<" and is_help(start.decode("utf-8", "replace")) else None
 
 
@@ -336,7 +339,7 @@ def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
 
     # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
-    if file_format is HELP:
+    if file_format.reader == HELP.reader:
         page = help_html(text)
         if not page:
             return "", read_plain(text), warnings

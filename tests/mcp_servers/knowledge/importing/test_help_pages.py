@@ -109,3 +109,26 @@ def test_a_style_sheet_for_docbook_is_no_page_of_it() -> None:
     names = 'xmlns:xsl="http://www.w3.org/1999/XSL/Transform" xmlns:d="http://docbook.org/ns/docbook"'
     sheet = f"<xsl:stylesheet {names}>a</xsl:stylesheet>"
     assert _read(sheet, "a.xsl").media_type == "text/plain"
+
+
+@pytest.mark.parametrize("name", ["tea.fb2", "tea.xml"])
+def test_a_fiction_book_has_its_title_chapters_and_notes(name: str) -> None:
+    text = """<?xml version="1.0" encoding="windows-1251"?>
+<FictionBook xmlns="http://www.gribuser.ru/xml/fictionbook/2.0" xmlns:l="http://www.w3.org/1999/xlink">
+  <description><title-info><genre>sf</genre><author><first-name>A.</first-name></author>
+    <book-title>Чай</book-title><annotation><p>About tea.</p></annotation></title-info>
+    <document-info><id>1-2</id></document-info></description>
+  <body><title><p>А. Автор</p><p>Чай</p></title>
+    <section><title><p>Глава</p><p>первая</p></title><p>Тёплый<a l:href="#n1" type="note">[1]</a> <emphasis>чай</emphasis>.</p>
+      <subtitle>* * *</subtitle><poem><stanza><v>Пей</v><v>чай.</v></stanza></poem></section></body>
+  <body name="notes"><section id="n1"><title><p>1</p></title><p>Не горячий.</p></section></body>
+  <binary id="cover.jpg" content-type="image/jpeg">/9j/4AAQSkZJRgABAQ</binary>
+</FictionBook>"""
+    book = parse_blob(Blob(text.encode("cp1251"), name), ParseLimits())
+    assert (book.title, book.media_type) == ("Чай", "application/x-fictionbook+xml")
+    chapter = ("А. Автор Чай", "Глава первая")
+    assert _passages(book) == [
+        ("About tea.", ("Чай",)),
+        *((line, chapter) for line in ("Тёплый[1] чай.", "* * *", "Пей", "чай.")),
+        ("Не горячий.", ("А. Автор Чай", "1")),
+    ]

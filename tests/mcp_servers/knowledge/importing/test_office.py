@@ -316,6 +316,31 @@ def test_an_address_book_is_read_without_its_pictures() -> None:
     ]
 
 
+def test_the_last_card_or_event_of_a_file_that_is_cut_is_read() -> None:
+    cards = "BEGIN:vCard\nFN:Ann\nTEL:1\nBEGIN:VCARD\nN:Lee;Bob;;Dr.\nFN:Bob\nTEL:2\nEN"
+    passages = read(cards.encode(), "a.vcf").passages
+    assert [passage.text for passage in passages] == [
+        "Name: Ann\nTelephone: 1",
+        "Name: Bob (Lee Bob Dr.)\nTelephone: 2",
+    ]
+    events = "BEGIN:VCALENDAR\nBEGIN:vevent\nSUMMARY:one\nBEGIN:VALARM\nEND:VALARM\nBEGIN:VEVENT\nSUMMARY:two\nLOC"
+    assert [passage.text for passage in read(events.encode(), "a.ics").passages] == ["Subject: one", "Subject: two"]
+
+
+def test_a_patch_in_the_text_of_a_message_begins_no_other_message() -> None:
+    patch = f"From {'0a' * 20} Mon Sep 17 00:00:00 2001\nFrom: a@example.com\nSubject: fix\n\nIt was wrong.\n"
+    box = (
+        "From b@example.com Sat Feb  5 09:19:10 2022\nSubject: Re: fix\nMIME-Version: 1.0\n"
+        f"Content-Type: multipart/mixed; boundary=x\n\n--x\n\nSee below.\n--x\nContent-Type: text/x-diff\n"
+        f"Content-Disposition: inline; filename=fix.patch\n\n{patch}\n--x\n\nRegards\n--x--\n"
+    )
+    message = read(box.encode(), "a.mbox")
+    texts = ["Subject: Re: fix", "See below.", "Regards", "From: a@example.com\nSubject: fix", "It was wrong."]
+    assert ([passage.text for passage in message.passages], message.warnings) == (texts, ())
+    two = read((patch + patch.replace("fix", "mend")).encode(), "fix.patch").passages
+    assert [passage.headings for passage in two] == [("fix",), ("fix",), ("mend",), ("mend",)]
+
+
 def test_cells_that_cover_others_are_in_each_of_them_and_a_title_is_once() -> None:
     page = (
         "<table><tr><td colspan=3>料金表</td></tr><tr><th>地域</th><th>品目</th><th>料金</th></tr>"
