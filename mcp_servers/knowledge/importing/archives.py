@@ -181,9 +181,14 @@ def find_part(archive: zipfile.ZipFile, name: str) -> str:
 
 def text_lines(archive: zipfile.ZipFile, part: str) -> str:
     """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
-    tree = parse_part(archive, part)
+    return tree_lines(parse_part(archive, part))
+
+
+def tree_lines(tree: ET.Element) -> str:
+    """Return the paragraphs of a part that is parsed, a line each."""
     paragraphs = list(elements_named(tree, "p")) or list(elements_named(tree, "text"))
-    lines = (paragraph_text(paragraph).strip() for paragraph in paragraphs)
+    # The text of a thread of comments has no elements of its own.
+    lines = ((paragraph_text(paragraph) or paragraph.text or "").strip() for paragraph in paragraphs)
     return "\n".join(line for line in lines if line and not line.isdecimal())
 
 

@@ -37,8 +37,6 @@ _HIDDEN = {
     **dict.fromkeys(("span", "p", "h", "hidden-text", "hidden-paragraph", "list"), "hidden text"),
     **dict.fromkeys(("custom-shape", "rect", "frame", "text-box", "g", "ellipse"), "a shape"),
 }
-# The name of the table with the data of a chart.
-_CHART_TABLE = "local-table"
 # First character of a number format -> Word's name of it.
 _SHAPES = {
     "a": "lowerLetter",
@@ -204,9 +202,14 @@ class _ContentReader:
         # The last number of each list style, for a list that continues another.
         self._last: dict[str, int] = {}
         self._page: int | None = None
+        self._sheets: frozenset[int] = frozenset()
 
     def read(self, root: ET.Element) -> None:
         """Read everything below an element."""
+        # Tables of text, and sheets inside a text or a slide, have names as well, but are no part of it by themselves.
+        body = next(elements_named(root, "body"), root)
+        books = (book for book in body if local_name(book) == "spreadsheet")
+        self._sheets = frozenset(id(table) for book in books for table in book if local_name(table) == "table")
         waiting = [(root, _Item())]
         while waiting:
             element, item = waiting.pop()
@@ -217,7 +220,7 @@ class _ContentReader:
                 self._builder.add(item.mark + _flowing(element), self._page)
                 _add_notes(element, self._builder, self._page)
             elif tag == "table":
-                _read_table(element, self._builder, self._page)
+                self._read_table(element)
             elif tag == "list":
                 waiting += reversed(list(self._items(element, item)))
             elif tag not in _UNREAD:
@@ -240,6 +243,12 @@ class _ContentReader:
         text = _flowing(element)
         self._builder.heading(level, (mark or _mark(self._outline, numbers)) + text if text else "", self._page)
         _add_notes(element, self._builder, self._page)
+
+    def _read_table(self, table: ET.Element) -> None:
+        if id(table) in self._sheets and (name := attribute(table, "name")):
+            self._builder.heading(2, name, self._page)
+        self._builder.add_table(expand_spans(_rows_of_cells(elements_named(table, "table-row"))), self._page)
+        _add_notes(table, self._builder, self._page)
 
     def _items(self, element: ET.Element, outer: _Item) -> Iterator[tuple[ET.Element, _Item]]:
         style = attribute(element, "style-name") or outer.style
@@ -282,16 +291,6 @@ def _mark(levels: _Levels, numbers: Sequence[int]) -> str:
     formats = (_SHAPES.get(shape[:1], "decimal") for shape in shapes)
     written = ".".join(map(number_text, numbers[first:], formats))
     return f"{levels_of_list.prefix}{written}{levels_of_list.suffix}".strip() + " "
-
-
-def _read_table(table: ET.Element, builder: DocumentBuilder, page: int | None) -> None:
-    name = attribute(table, "name")
-    rows = list(elements_named(table, "table-row"))
-    is_sheet = any(attribute(cell, "value-type") for row in rows for cell in row)
-    if is_sheet and name and name != _CHART_TABLE:
-        builder.heading(2, name, page)
-    builder.add_table(expand_spans(_rows_of_cells(rows)), page)
-    _add_notes(table, builder, page)
 
 
 def _rows_of_cells(rows: Iterable[ET.Element]) -> Iterator[list[Cell]]:

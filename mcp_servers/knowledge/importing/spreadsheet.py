@@ -16,6 +16,7 @@ from mcp_servers.knowledge.importing.archives import (
     relation_id,
     relations,
     text_lines,
+    tree_lines,
     whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
@@ -61,10 +62,25 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
             continue
         tree = parse_part(archive, part)
         builder.add_table(_rows(tree, text_of, lambda kind, name=name: builder.hidden.leaves_out(f"{kind} of {name}")))
-        for _, (kind, target) in sorted(relations(archive, part).items()):
-            if kind in {"comments", "threadedComment", "drawing"} and target in names:
+        related = sorted(relations(archive, part).values())
+        has_threads = any(kind == "threadedComment" for kind, _ in related)
+        for kind, target in related:
+            if kind == "comments" and has_threads:
+                builder.add(_own_comments(parse_part(archive, target)))
+            elif kind in {"comments", "threadedComment", "drawing"} and target in names:
                 builder.add(text_lines(archive, target))
     return "", []
+
+
+def _own_comments(tree: ET.Element) -> str:
+    """Return the comments without the copies of threads, in which Excel tells older versions to be renewed."""
+    authors = [author.text or "" for author in elements_named(tree, "author")]
+    copied = {str(number) for number, author in enumerate(authors) if author.startswith("tc=")}
+    for comments in list(elements_named(tree, "commentList")):
+        for comment in list(comments):
+            if comment.get("authorId") in copied:
+                comments.remove(comment)
+    return tree_lines(tree)
 
 
 def _number_formats(styles: ET.Element) -> _Styles:

@@ -119,7 +119,8 @@ def test_a_fiction_book_has_its_title_chapters_and_notes(name: str) -> None:
     <book-title>Чай</book-title><annotation><p>About tea.</p></annotation></title-info>
     <document-info><id>1-2</id></document-info></description>
   <body><title><p>А. Автор</p><p>Чай</p></title>
-    <section><title><p>Глава</p><p>первая</p></title><p>Тёплый<a l:href="#n1" type="note">[1]</a> <emphasis>чай</emphasis>.</p>
+    <section><title><p>Глава</p><p>первая</p></title>
+      <p>Тёплый<a l:href="#n1" type="note">[1]</a> <emphasis>чай</emphasis>.</p>
       <subtitle>* * *</subtitle><poem><stanza><v>Пей</v><v>чай.</v></stanza></poem></section></body>
   <body name="notes"><section id="n1"><title><p>1</p></title><p>Не горячий.</p></section></body>
   <binary id="cover.jpg" content-type="image/jpeg">/9j/4AAQSkZJRgABAQ</binary>

@@ -217,6 +217,38 @@ def test_comments_and_text_boxes_of_a_sheet_follow_it() -> None:
     assert texts(parts)[1:] == ["要確認"]
 
 
+def test_a_thread_of_comments_is_read_without_the_copy_for_older_versions() -> None:
+    comments = (
+        "<c><authors><author>tc={4}</author><author>Ann</author></authors><commentList>"
+        '<comment authorId="0"><text><t>[Threaded comment] Your version is old. Comment: Why?</t></text></comment>'
+        '<comment authorId="1"><text><t>By hand</t></text></comment></commentList></c>'
+    )
+    parts = WORKBOOK | {
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(comments="../comments1.xml", threadedComment="../thread1.xml"),
+        "xl/comments1.xml": comments,
+        "xl/thread1.xml": "<t><threadedComment><text>Why?</text></threadedComment></t>",
+    }
+    assert sorted(texts(parts)[1:]) == ["By hand", "Why?"]
+
+
+def test_the_name_of_a_table_of_text_is_no_heading() -> None:
+    names = 'xmlns:office="urn:office" xmlns:table="urn:table" xmlns:text="urn:text"'
+    cell = '<table:table-cell office:value-type="string"><text:p>100</text:p></table:table-cell>'
+    table = f'<table:table table:name="Table1"><table:table-row>{cell * 2}</table:table-row></table:table>'
+    read_as = {
+        kind: read(
+            f"<office:document {names}><office:body><office:{kind}>{table}<text:p>After</text:p>"
+            f"</office:{kind}></office:body></office:document>".encode()
+        ).passages
+        for kind in ("text", "presentation", "spreadsheet")
+    }
+    assert {kind: {passage.headings for passage in passages} for kind, passages in read_as.items()} == {
+        "text": {()},
+        "presentation": {()},
+        "spreadsheet": {("Table1",)},
+    }
+
+
 def test_a_part_that_unpacks_to_a_multiple_of_its_size_is_refused() -> None:
     content = zipped({**OPEN_DOCUMENT, "content.xml": " " * 11_000_000})
     with pytest.raises(TooLargeError, match="a part of it unpacks to more than 200 times its size"):
