@@ -32,7 +32,8 @@ export function sentenceOf(error) {
   const instead = ownWords(error);
   if (instead) return t(instead);
   const own = advice(error);
-  const said = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  // The first word may be a name, of a file or a tool, which is not written otherwise.
+  const said = error.message.replace(/^[a-z]+(?=[ ,;:])/, (word) => word.charAt(0).toUpperCase() + word.slice(1));
   // A server's words may be in the person's language already.
   const isTold = language() === "en" || /[ぁ-ヶ]/.test(said);
   return isTold && said ? said : [own, said].filter(Boolean).join(" ");
