@@ -47,8 +47,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return the end of a message that suggests the closest of some names; empty if none is close."""
     import difflib
 
-    close = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    # The dashes of options would make any two of them alike.
+    written = {each.lstrip("-"): each for each in names}
+    close = difflib.get_close_matches(name.lstrip("-"), list(written), n=1)
+    return f"; did you mean {written[close[0]]!r}?" if close else ""
 
 
 class RkllmMcpError(Exception):

@@ -234,9 +234,9 @@ def _usage_of(error: Any) -> str:
         lines = [line for line in examples(command) if line.startswith(command)]
         return f"'{command}' needs {name}; {f'for example: {lines[0]}' if lines else f'see {command} --help'}"
     if kind == "NoSuchOption":
-        near = did_you_mean(
-            error.option_name, [possibility for possibility in error.possibilities or () if possibility != "--help"]
-        )
+        # Global options may follow the command.
+        parameters = [*(context.command.params if context is not None else ()), *get_command(app).params]
+        near = did_you_mean(error.option_name, [name for each in parameters for name in each.opts if name != "--help"])
         return f"'{command}' has no option {error.option_name}{near or f'; see {command} --help'}"
     message = error.format_message().rstrip(".")
     return message if message.endswith("?") else f"{message}; see {command} --help"

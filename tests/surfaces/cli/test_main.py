@@ -366,6 +366,21 @@ def test_tools_are_listed_called_and_fail_without_a_model(command: Command, tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        ("run --qiet hi", "; did you mean '--quiet'?"),
+        ("run --modle demo hi", "; did you mean '--model'?"),
+        ("run --fiel a.txt", "; did you mean '--file'?"),
+        # That both have dashes does not make them alike.
+        ("chat --yes", "; see rkllm-mcp chat --help"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_one_like_it(command: Command, words: str, end: str) -> None:
+    name, option, *_ = words.split()
+    assert command(*words.split()) == Outcome(2, "", f"Error: 'rkllm-mcp {name}' has no option {option}{end}\n")
+
+
 def test_a_call_that_works_prints_its_result_alone_and_status_lines_with_v_or_if_it_fails(
     command: Command, tmp_path: Path
 ) -> None:
