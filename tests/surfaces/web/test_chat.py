@@ -441,6 +441,26 @@ def test_code_gets_colours_and_formulas_their_signs_however_they_arrive(browser:
             visit.begin_anew()
 
 
+def test_the_button_that_sends_stays_in_view_below_a_long_draft_and_questions_that_wait(browser: Browser) -> None:
+    with (
+        running(PageService({"x": [text("One"), HOLD]})) as service,
+        visiting(browser, service.url, PHONE) as visit,
+    ):
+        page = visit.page
+        visit.ask("x")
+        page.wait_for_selector("text=One")
+        for number in range(3):
+            visit.ask(f"later {number}")
+        page.wait_for_selector(".pending >> nth=2")
+        page.fill("#question", "word " * 400)
+        # The height that a keyboard leaves.
+        page.set_viewport_size({"width": 390, "height": 420})
+        send = page.get_by_role("button", name="Send after this answer").bounding_box()
+        assert send is not None
+        assert send["y"] + send["height"] <= 420
+        service.go_on()
+
+
 def test_enter_during_an_answer_queues_the_next_question_and_says_so(browser: Browser) -> None:
     answers = {"x": [text("One"), HOLD, text(" two.")], "later": [text("Later.")], "now": [text("Now.")]}
     with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
