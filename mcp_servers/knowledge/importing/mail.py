@@ -44,6 +44,10 @@ _MESSAGE_START = re.compile(rb"(?:\A|(?<=\n))From (?:-|\S+ [^\r\n]{0,100}\d{4}[^
 # git begins each patch like a message, with this date; one in the text of a message begins no other.
 _PATCH_START = re.compile(rb"From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001\b")
 _QUOTED_START = re.compile(rb"^>(>*From )", re.MULTILINE)
+# A message of S/MIME is one file, also if it is only signed.
+_SEALED = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_ENCRYPTED = frozenset({"enveloped-data", "authenveloped-data"})
+_IS_ENCRYPTED = "The text of the message is encrypted and was not read."
 _PART_HEADER = re.compile(r"^Content-Type:", re.MULTILINE | re.IGNORECASE)
 _PART_NAME = re.compile(r"""\bname="?([^"\r\n]{1,200})"?""", re.IGNORECASE)
 _SHOWN_NAMES = 5
@@ -121,7 +125,7 @@ class _MessageReader:
         kind, subtype = part.get_content_maintype(), part.get_content_subtype()
         if kind == "multipart" and depth < _MAX_DEPTH and isinstance(part.get_payload(), list):
             if subtype == "encrypted":
-                self.warnings.append("The text of the message is encrypted and was not read.")
+                self.warnings.append(_IS_ENCRYPTED)
                 return "", []
             inner = [self._body(inner_part, depth + 1, is_page=is_page) for inner_part in _parts(part)]
             title = next((title for title, _ in inner if title), "")
@@ -143,6 +147,9 @@ class _MessageReader:
                 best = plain if sizes and sizes[plain] >= sizes[best] * _MIN_PLAIN_SHARE else best
                 read = [passages for at, passages in enumerate(read) if at == best or at in calendars]
             return title, [passage for passages in read for passage in passages]
+        if part.get_content_type() in _SEALED and str(part.get_param("smime-type", "")).lower() in _ENCRYPTED:
+            self.warnings.append(_IS_ENCRYPTED)
+            return "", []
         name = self._attachment_name(part)
         if name:
             if not (is_page and _RESOURCE.fullmatch(part.get_content_type())):

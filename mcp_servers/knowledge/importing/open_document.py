@@ -245,9 +245,12 @@ class _ContentReader:
         _add_notes(element, self._builder, self._page)
 
     def _read_table(self, table: ET.Element) -> None:
-        if id(table) in self._sheets and (name := attribute(table, "name")):
+        rows = list(elements_named(table, "table-row"))
+        # An empty sheet is no passage.
+        has_values = id(table) in self._sheets and any(attribute(cell, "value-type") for row in rows for cell in row)
+        if has_values and (name := attribute(table, "name")):
             self._builder.heading(2, name, self._page)
-        self._builder.add_table(expand_spans(_rows_of_cells(elements_named(table, "table-row"))), self._page)
+        self._builder.add_table(expand_spans(_rows_of_cells(rows)), self._page)
         _add_notes(table, self._builder, self._page)
 
     def _items(self, element: ET.Element, outer: _Item) -> Iterator[tuple[ET.Element, _Item]]:

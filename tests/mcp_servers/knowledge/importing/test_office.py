@@ -9,7 +9,7 @@ from email.message import EmailMessage
 
 import pytest
 
-from mcp_servers.knowledge.errors import DamagedDocumentError, TooLargeError
+from mcp_servers.knowledge.errors import DamagedDocumentError, NoTextError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 
@@ -242,6 +242,11 @@ def test_the_name_of_a_table_of_text_is_no_heading() -> None:
         ).passages
         for kind in ("text", "presentation", "spreadsheet")
     }
+    with pytest.raises(NoTextError):
+        read(
+            f'<office:document {names}><office:body><office:spreadsheet><table:table table:name="Table1"/>'
+            "</office:spreadsheet></office:body></office:document>".encode()
+        )
     assert {kind: {passage.headings for passage in passages} for kind, passages in read_as.items()} == {
         "text": {()},
         "presentation": {()},
@@ -410,6 +415,15 @@ def test_a_saved_page_is_read_as_a_page_without_a_head_and_its_pictures() -> Non
     saved = read(page.encode(), "page.mhtml")
     assert (saved.title, saved.warnings) == ("料金", ())
     assert [(passage.headings, passage.text) for passage in saved.passages] == [(("料金",), "傘は100円です。")]
+
+
+def test_a_message_that_smime_encrypts_says_so() -> None:
+    head = (
+        "Subject: a\nMIME-Version: 1.0\nContent-Type: application/pkcs7-mime; smime-type=enveloped-data; name=smime.p7m"
+    )
+    message = read(f"{head}\nContent-Transfer-Encoding: base64\n\nMIIBAAAA\n".encode(), "a.eml")
+    assert [passage.text for passage in message.passages] == ["Subject: a"]
+    assert message.warnings == ("The text of the message is encrypted and was not read.",)
 
 
 def test_parts_after_the_end_of_a_malformed_message_are_named() -> None:
