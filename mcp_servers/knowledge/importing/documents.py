@@ -190,10 +190,19 @@ class Cell(NamedTuple):
     columns: int = 1
 
 
+# Longer text in a cell over several others is no label of each of them, but a paragraph, and is written once.
+_MAX_LABEL = 200
+
+
+def label_of(text: str) -> str:
+    """Return the text that a cell gives to the other cells that it covers."""
+    return text if len(text) <= _MAX_LABEL else ""
+
+
 def expand_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
     """Yield rows with the value of a cell in each column and row that it covers.
 
-    A cell that covers its whole row, as a title does, is written once.
+    A cell that covers its whole row, as a title does, is written once, and so is one with a paragraph.
     """
     covering = _Covering()
     for row in rows:
@@ -203,9 +212,9 @@ def expand_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
         for cell in cells:
             covering.fill(texts)
             columns = 1 if is_title else min(cell.columns, _MAX_COLUMNS - len(texts))
-            for _ in range(columns):
-                covering.cover(len(texts), cell.rows - 1, cell.text)
-                texts.append(cell.text)
+            for at in range(columns):
+                covering.cover(len(texts), cell.rows - 1, label_of(cell.text))
+                texts.append(label_of(cell.text) if at else cell.text)
         covering.end_row(texts)
         yield texts
 

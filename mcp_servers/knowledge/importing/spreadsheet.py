@@ -19,7 +19,7 @@ from mcp_servers.knowledge.importing.archives import (
     tree_lines,
     whole_number,
 )
-from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder
+from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, label_of
 from mcp_servers.knowledge.importing.number_formats import BUILT_IN, format_number, general_text
 
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})")
@@ -139,7 +139,7 @@ def _with_merged(
     filled = [cell for cell in cells if cell]
     for left, top, right, bottom in merges:
         if row == top:
-            values[left, top] = cells[columns[left]] if left in columns else ""
+            values[left, top] = label_of(cells[columns[left]]) if left in columns else ""
             if bottom == top and len(filled) <= 1:
                 continue
         text = values.get((left, top), "")

@@ -388,6 +388,19 @@ def test_cells_that_cover_others_are_in_each_of_them_and_a_title_is_once() -> No
     assert table.head_lines == 2
 
 
+def test_a_paragraph_in_a_cell_that_covers_others_is_once() -> None:
+    note = "Counted by hand. " * 15
+    page = f"<table><tr><th>a<th>b<th>c</tr><tr><td>1<td rowspan=2 colspan=2>{note}</tr><tr><td>2</tr></table>"
+    (table,) = read(page.encode(), "a.html").passages
+    assert table.text.splitlines() == ["a | b | c", f"1 | {note.strip()}", "2"]
+    sheet = (
+        f'<s {_S}><row r="1"><c r="A1" t="inlineStr"><is><t>{note}</t></is></c></row><row r="2"><c r="B2"><v>7</v></c>'
+        '</row><mergeCell ref="A1:A9"/></s>'
+    )
+    sheets = texts(WORKBOOK | {"xl/worksheets/sheet1.xml": sheet})
+    assert sheets[0].splitlines() == [note.strip(), " | 7"]
+
+
 def test_the_numbers_of_open_document_headings_and_items_are_part_of_the_text() -> None:
     names = 'xmlns:text="urn:text" xmlns:style="urn:style"'
     content = f"""<office:document-content xmlns:office="urn:office" {names}><text:list-style style:name="L">
