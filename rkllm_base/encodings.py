@@ -109,7 +109,7 @@ _NEVER_DETECTED = re.compile(r"cp(?:037|273|424|500|875|1026|1140|1047|437|7\d\d
 _USUAL_JAPANESE = re.compile("[\t\n\r -~｡-ﾟ\u3000-\u303fぁ-ヿ㈀-㏿①-⑳Ⅰ-Ⅻ℡№一-鿿豈-\ufaff！-～Å♪〜～℃㎡…―‐“”‘’]+")
 _ADDED_BY_WINDOWS = re.compile("[㈀-㏿①-⑳Ⅰ-Ⅹ№℡髙﨑]")
 _KANA_RUN = re.compile("[ｦ-ﾟ]{2,}")
-# Voicing marks stand only after some letters, and small letters and ー never first.
+# Voicing marks occur only after some letters, and small letters and ー never first.
 _IMPOSSIBLE_KANA = re.compile("(?<![ｶ-ﾄﾊ-ﾎｳ])ﾞ|(?<![ﾊ-ﾎ])ﾟ|^[ｧ-ｯｰﾞﾟ]")
 _MARKED_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]")
 _PLAIN_KANA = re.compile("[ﾞﾟｰｯｬｭｮ]|^[ｱ-ﾝ]{3,}")

@@ -48,7 +48,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     import difflib
 
     # The dashes of options would make any two of them alike.
-    written = {each.lstrip("-"): each for each in names}
+    written = {name.lstrip("-"): name for name in names}
     close = difflib.get_close_matches(name.lstrip("-"), list(written), n=1)
     return f"; did you mean {written[close[0]]!r}?" if close else ""
 

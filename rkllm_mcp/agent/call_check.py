@@ -27,7 +27,7 @@ Fitting: TypeAlias = Callable[[str, Sequence[ToolSpec]], Awaitable[Sequence[Tool
 class CallCheck:
     """Finds the calls of an answer's first round that its question does not ask for.
 
-    Such a call repeats one of an earlier question, or has values that stand nowhere in the conversation, and no tool
+    Such a call repeats one of an earlier question, or has values that occur nowhere in the conversation, and no tool
     has to do with the question. A call without values, or of a tool that is not known to be read-only, is never one.
 
     Args:

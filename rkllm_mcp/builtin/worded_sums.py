@@ -14,7 +14,7 @@ from rkllm_base.numbers import with_digits
 _NUMBER = r"\d+(?:\.\d+)?"
 _CURRENCY = re.compile(r"[$€£¥]|(?<=\d) ?(?:円|ドル|ユーロ|yen|dollars?|euros?|pounds|bucks)\b", re.IGNORECASE)
 _SPLIT = r"\b(?:split(?:ting)?|shar(?:ed?|ing)|divid(?:e[sd]?|ing))\b|割り勘|[でに](?:割|わ[るっ]|分け)"
-# Those who share stand first: 4人で17360円を割り勘, 4 of us split 86.40.
+# Those who share come first: 4人で17360円を割り勘, 4 of us split 86.40.
 _PEOPLE_FIRST = rf"^\D*{_NUMBER} ?(?:人|名|people\b|friends\b|of (?:us|them|you)\b)"
 _SUM_OF = r"\b(?:sum|total|add)\b|合計|足し"
 _MEAN_OF = r"\b(?:average|mean)\b|平均"

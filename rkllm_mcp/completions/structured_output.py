@@ -41,7 +41,7 @@ SCHEMAS_KEPT = 1024
 MOST_SCHEMA_CHARS = 200_000
 
 
-# Forms of answers that are no JSON, for the model.
+# Forms of answers that are not JSON, for the model.
 _KINDS: Mapping[str, str] = {
     "choice": "one of these texts",
     "regex": "a text that this regular expression matches as a whole",

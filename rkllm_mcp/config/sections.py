@@ -317,7 +317,7 @@ _BoardModel: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/@+-]+$")]
 
 
 class BoardSection(Section):
-    """A board of several behind one address, for `rkllm-mcp boards`, and for the lists of models and boards of each."""
+    """A board of several at one address, for `rkllm-mcp boards`, and for the lists of models and boards of each."""
 
     address: Annotated[str, Field(pattern=_BOARD_ADDRESS)]
     """Host and port of its service, such as `192.168.1.11:8080`."""

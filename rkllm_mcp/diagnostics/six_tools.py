@@ -28,7 +28,7 @@ TOOLS = (
     ("read_text_file", "Read a text file.", "path", "Path of the file"),
     ("search_documents", "Search the company documents.", "query", "Words to search for"),
 )
-# The results that do not depend on the arguments; ``{value}`` stands for the argument.
+# The results that do not depend on the arguments; ``{value}`` is the argument.
 _RESULTS: dict[str, Any] = json.loads(Path(__file__).with_name("six_results.json").read_text("utf-8"))
 
 

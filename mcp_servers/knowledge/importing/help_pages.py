@@ -1,6 +1,6 @@
 """Help of desktop programs, Mallard pages and DocBook, and FictionBook -> HTML, which ``html`` reads.
 
-References: Mallard 1.1; DocBook 5.1 and, as KDE's and older help has it, 4.x with entities of its own; FictionBook 2.
+References: Mallard 1.1; DocBook 5.1 and, as KDE's and older help has it, 4.x with its own entities; FictionBook 2.
 What a file includes is not read with it: those files are documents themselves.
 """
 
@@ -83,8 +83,8 @@ def _html(node: ET.Element, parent: str, level: int) -> str:
         return ""
     if name in _INFORMATION and parent:
         # Titles of a type are those of links to the page.
-        shown = (child for child in node if _name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
-        return "".join(_html(child, name, level) for child in shown)
+        fields = (child for child in node if _name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
+        return "".join(_html(child, name, level) for child in fields)
     if name in _SIGNS:
         # The keys of a choice in a menu follow it. A key may be an entity, as ``&Ctrl;``.
         node[:] = sorted(node, key=lambda child: _name(child) == "shortcut")

@@ -153,16 +153,17 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
             box.replace_with("☑ " if "checked" in box.attributes else "☐ ")
     formulas = tree.css("math")
     # A text of different formulas describes none of them.
-    shown: dict[str, set[str]] = {}
+    formulas_of: dict[str, set[str]] = {}
     for formula in formulas:
         if described := _attribute(formula, "alttext").strip():
-            shown.setdefault(described, set()).add("".join(formula.text().split()))
+            formulas_of.setdefault(described, set()).add("".join(formula.text().split()))
     for formula in formulas:
         annotations = [
             node.text().strip() for node in formula.css("annotation") if "tex" in _attribute(node, "encoding")
         ]
         described = _attribute(formula, "alttext").strip()
-        tex = next(filter(None, reversed(annotations)), "") or (described if len(shown.get(described, "")) == 1 else "")
+        is_description = len(formulas_of.get(described, ())) == 1
+        tex = next(filter(None, reversed(annotations)), "") or (described if is_description else "")
         if tex:
             # Wikipedia hides it after a picture.
             around = formula.parent

@@ -126,7 +126,7 @@ def format_of(blob: Blob) -> Format:
     head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
     file_format = _BY_ENDING.get(ending) or _BY_TYPE.get(blob.media_type.lower())
-    # Attachments of a mail begin like documents of their own.
+    # Attachments of a mail begin like separate documents.
     is_mail = file_format is MAIL and _HEADER_LINE.match(head) is not None
     marked = None if is_mail else _marked_format(blob, head)
     if marked:

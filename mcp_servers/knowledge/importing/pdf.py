@@ -436,7 +436,7 @@ _READ_CHARACTERS = 2_000
 _GAP_EMS = 1.5
 # A narrower one does if this many of the page's gaps end at one place.
 _NARROW_GAP_EMS, _EQUAL_GAPS = 0.7, 4
-# The bullet or number of an item stands so far before its text.
+# The bullet or number of an item is so far before its text.
 _MARK_GAP_EMS, _BULLET = 3.0, re.compile(r"[^\w\s]")
 _MARK = re.compile(r"[^\w\s]|[(（]?(?:[A-Za-z]|[\dA-Z]{1,3}(?:\.\d{1,3}){0,4})[.)）]?")
 _MAX_ATTACHMENTS = 100

@@ -57,8 +57,8 @@ def find_layers(content: bytes) -> Layers:
         visible = _references(_value(_after(view, b"/D"), objects), b"/ON", objects)
         off = [number for number in every if number not in visible]
     names = frozenset(filter(None, (_name(objects.get(number, b"")) for number in off)))
-    shown = {_name(objects.get(number, b"")) for number in every if number not in off}
-    return Layers(names, names & shown)
+    visible_names = {_name(objects.get(number, b"")) for number in every if number not in off}
+    return Layers(names, names & visible_names)
 
 
 def _object_streams(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -116,7 +116,7 @@ def _name(body: bytes) -> str:
 
 
 class _Leaf(NamedTuple):
-    """An object of a page that is no drawing of others."""
+    """An object of a page that contains no others."""
 
     item: Any
     layers: frozenset[str]  # with an empty name for a condition on several layers
@@ -148,8 +148,8 @@ def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
         texts = [leaf for leaf in leaves if _has_letters(leaf.item, text_page, raw)]
     unknown = layers.shared | {""}
     doubtful = [leaf for leaf in texts if leaf.drawing is not None or leaf.layers & unknown][:_MAX_RENDERED]
-    known = {id(leaf) for leaf in doubtful}
-    hidden = [leaf for leaf in texts if leaf.layers & layers.off and id(leaf) not in known]
+    examined = {id(leaf) for leaf in doubtful}
+    hidden = [leaf for leaf in texts if leaf.layers & layers.off and id(leaf) not in examined]
     if doubtful:
         for leaf in leaves:
             raw.FPDFPageObj_SetIsActive(leaf.item, False)

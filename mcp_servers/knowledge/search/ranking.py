@@ -332,7 +332,7 @@ def word_shares(weights: QueryWeights, counts: Figures) -> Figures:
     return shares
 
 
-# Passages of one subject stand together: chunks of a document, by their keys.
+# Passages of one subject are next to each other: chunks of a document, by their keys.
 STRETCH_CHUNKS = 16
 # With 0.9 of the share of the best passage 0.43 is counted, with 0.7 of it 0.06.
 RIVAL_POWER = 8

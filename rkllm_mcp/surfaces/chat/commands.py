@@ -337,7 +337,7 @@ async def change_setting(state: ChatState, argument: str) -> None:
     """Show or change the options of the next answers."""
     name, _, text = argument.partition(" ")
     if not name:
-        rows = [(each, _setting(state.options.model, each)) for each in SETTINGS]
+        rows = [(name, _setting(state.options.model, name)) for name in SETTINGS]
         state.terminal.answer(state.terminal.table((), rows))
         return
     if name not in SETTINGS:

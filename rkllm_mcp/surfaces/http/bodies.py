@@ -125,7 +125,7 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     if error.error_count() > _MOST_ERRORS:
         return HTTPError(422, f"the body is wrong in {error.error_count():,} places; send a part of it to learn where")
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    paths = [_path_of(each, value) for each in details]
+    paths = [_path_of(detail, value) for detail in details]
     # Of a union every member complains. What was meant is the one that got furthest into the value, with the least to
     # say; its name is what the place leaves out.
     members = [
