@@ -71,10 +71,10 @@ class WarmUp:
             with self._scope:
                 await model_ready()
                 self._warm_up = await self._prepare()
-                saved: list[int] = []
-                if self._warm_up is not None and await self._warm_up.load(ids := prefix(is_remembered=True)):
-                    saved = ids
+                saved = await self._load(prefix)
                 if not await servers_ready():
+                    # The tools of a server in this process are not remembered, but are there by now.
+                    saved = saved or await self._load(prefix)
                     await self._evaluate(prefix, saved, is_whole=False)
                     with self._lull:
                         await all_servers()
@@ -87,6 +87,13 @@ class WarmUp:
         finally:
             self.prefill_tokens = 0
             self._is_over.set()
+
+    async def _load(self, prefix: Callable[..., list[int]]) -> list[int]:
+        """Return what was read from a file, with the tools that servers had the last time; empty if no file fits."""
+        if self._warm_up is None:
+            return []
+        ids = prefix(is_remembered=True)
+        return ids if await self._warm_up.load(ids) else []
 
     async def _evaluate(self, prefix: Callable[..., list[int]], saved: list[int], *, is_whole: bool = True) -> None:
         if self._warm_up is None or (saved and saved == prefix(is_remembered=True)):

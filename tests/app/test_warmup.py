@@ -114,7 +114,7 @@ async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server
     gate.touch()
     late = (
         f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
-        "[agent]\nwait_for_servers_s = 0.1\n"
+        "[agent]\nwait_for_servers_s = 1\n"
     )
     async with started(tmp_path, KEPT, extra=late) as first:
         await first.app.toolbox.wait_until_connected()
@@ -133,6 +133,45 @@ async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server
         usage = await again.ask()
     assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
     assert usage.prefilled_tokens == usage.prompt_tokens - len(head)
+
+
+SLOW = """
+import time
+
+def water() -> str:
+    'Say how high the water is.'
+    return "3 m"
+
+time.sleep(0.7)
+"""
+
+
+async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_read_before_a_slow_server_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, gate = tmp_path / "late.py", tmp_path / "gate"
+    script.write_text(LATE, "utf-8")
+    (tmp_path / "slow_function_of_warm_up.py").write_text(SLOW, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    gate.touch()
+    slow = (
+        '[[servers]]\nname = "slow"\ntransport = "builtin"\n'
+        'tools = [{ name = "water", entry_point = "slow_function_of_warm_up:water" }]\n'
+        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
+        "[agent]\nwait_for_servers_s = 2\n"
+    )
+    async with started(tmp_path, KEPT, extra=slow) as first:
+        await first.app.toolbox.wait_until_connected()
+        await first.ask()
+        head = first.app.prompt_prefix()
+        await first.app.renew_beginning()
+    gate.unlink()
+    monkeypatch.delitem(sys.modules, "slow_function_of_warm_up")
+    async with started(tmp_path, KEPT, extra=slow) as again:
+        while len(again.about_prompts) < 1:
+            await anyio.lowlevel.checkpoint()
+        gate.touch()
+    assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
