@@ -152,7 +152,7 @@ async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_re
     script, gate = tmp_path / "late.py", tmp_path / "gate"
     script.write_text(LATE, "utf-8")
     (tmp_path / "slow_function_of_warm_up.py").write_text(SLOW, "utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     gate.touch()
     slow = (
         '[[servers]]\nname = "slow"\ntransport = "builtin"\n'
