@@ -40,7 +40,7 @@ _RUN = re.compile(
 )
 _IS_MARK = re.compile(f"[{_DASHES}{ONE}{_RADICAL_ONE}]")
 # In katakana of full width it is misread as well.
-_NARROW_LONG = re.compile(f"(?:(?<=[ァ-ヺー])|(?<=[ァ-ヺ][\u3099\u309a])){HALF_LONG}+")
+_NARROW_LONG = re.compile(f"[ァ-ヺー][\u3099\u309a]*(?P<marks>{HALF_LONG}+)")
 _SPACING_VOICE = str.maketrans(f"\u309b\u309c\uff9e\uff9f{_RADICAL_ONE}", f"\u3099\u309a\u3099\u309a{ONE}")
 _VOICE = "\u3099\u309a"
 _KANJI = re.compile("[\u3400-\u9fff々〆ヵヶ]")
@@ -104,7 +104,8 @@ def correct_long_marks(text: str) -> str:
 
 def decisions(text: str) -> list[Decision]:
     """Return a decision for every open position of ``text``, in order."""
-    decided = [Decision(at, LONG, is_sure=True) for run in _NARROW_LONG.finditer(text) for at in range(*run.span())]
+    narrow = (run.span("marks") for run in _NARROW_LONG.finditer(text))
+    decided = [Decision(at, LONG, is_sure=True) for start, end in narrow for at in range(start, end)]
     for run in _RUN.finditer(text):
         letters, positions = _compose(run.group(), run.start())
         position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)

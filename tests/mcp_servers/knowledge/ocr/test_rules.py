@@ -152,6 +152,7 @@ def test_only_open_places_change_the_length_stays_and_once_is_enough(text: str) 
 @given(TEXTS)
 @settings(max_examples=200, deadline=None)
 @example("が-ーが-アa")
+@example("デ\u3099ｰ")
 def test_composed_and_decomposed_text_are_corrected_alike(text: str) -> None:
     # Singletons and compositions of other scripts aside, which normal forms change before we look.
     composed = unicodedata.normalize("NFC", text)
