@@ -28,7 +28,7 @@ MOST_TRIED = 10
 HEADING = "passed alone: waits on the clock"
 # pytest itself ends a test that waits for ever (faulthandler_timeout).
 _LIMIT_S = 900.0
-# In the lines of a failure that show its statement and its error. A match too many costs a second run, nothing else.
+# In the lines of a failure that tell why. A match too many costs a second run, nothing else.
 _DEFECT = re.compile(
     r"ResourceWarning|Unraisable|UnhandledThreadException|leak|descriptors|Holdings|processes\(|left_behind|leftover"
     r"|Fatal Python error|Segmentation fault|Sanitizer|SIG(SEGV|ABRT|BUS|ILL|FPE)|(code|assert)[ =]*-(4|6|7|8|11)\b",
@@ -40,7 +40,12 @@ def is_defect(report: pytest.TestReport) -> bool:
     """Whether a failure is a crash, a leak or a hang, which is not excused by a second run that passes."""
     if report.when not in ("setup", "call", "teardown"):
         return True  # the worker ended: a crash, or the limit for a test that waits for ever
-    return any(_DEFECT.search(line) for line in report.longreprtext.splitlines() if line.startswith(("E", ">")))
+    return any(map(_DEFECT.search, _telling_lines(report)))
+
+
+def _telling_lines(report: pytest.TestReport) -> list[str]:
+    """Return the statement and the error of a failure; those of a group of errors, such as of leaks, are in a frame."""
+    return [line for line in report.longreprtext.splitlines() if line.startswith(("E", ">", "  |", "  +"))]
 
 
 @dataclass
@@ -101,10 +106,9 @@ class FailedTests:
             terminalreporter.section(f"{HEADING}{f'; more than {MOST} are a failure' if many else ''}")
             for test in self.passed_alone:
                 terminalreporter.write_line(test)
-                # What to mend: the statement and the error of the failure next to others.
-                for line in self.reports[test][0].longreprtext.splitlines():
-                    if line.startswith(("E", ">")):
-                        terminalreporter.write_line(f"    {line}")
+                # What to mend: the failure next to others.
+                for line in _telling_lines(self.reports[test][0]):
+                    terminalreporter.write_line(f"    {line}")
 
 
 def _plugins(config: pytest.Config) -> list[str]:
