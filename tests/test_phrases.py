@@ -121,7 +121,7 @@ def test_each_line_of_the_command_line_is_said_in_japanese() -> None:
 
 
 def reasons_of_documents() -> Iterator[str]:
-    """Why a document cannot be imported, as far as it is a text of the knowledge server itself."""
+    """The reasons why a document cannot be imported that the knowledge server itself writes."""
     names = {
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, DocumentImportError)
     }

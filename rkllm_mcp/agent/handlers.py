@@ -97,7 +97,7 @@ class ResponseInstructions:
 
 
 def has_failed(result: ToolResult) -> bool:
-    """Return True if a call failed by itself, and nobody has refused it."""
+    """Return True if a call failed by itself; False if it was refused."""
     return result.is_error and result.ruling not in _DECIDED
 
 

@@ -108,14 +108,17 @@ runpy.run_module("mcp_server_time", run_name="__main__")
 """
 
 
-async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server_is_there(tmp_path: Path) -> None:
-    script, gate = tmp_path / "late.py", tmp_path / "gate"
+def late_server(folder: Path) -> tuple[str, Path]:
+    """The configuration of a server that starts when a file is there, and the file, which is there."""
+    script, gate = folder / "late.py", folder / "gate"
     script.write_text(LATE, "utf-8")
     gate.touch()
-    late = (
-        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
-        "[agent]\nwait_for_servers_s = 1\n"
-    )
+    return f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n', gate
+
+
+async def test_a_file_of_the_tools_of_the_last_time_is_read_before_a_slow_server_is_there(tmp_path: Path) -> None:
+    server, gate = late_server(tmp_path)
+    late = f"{server}[agent]\nwait_for_servers_s = 1\n"
     async with started(tmp_path, KEPT, extra=late) as first:
         await first.app.toolbox.wait_until_connected()
         await first.ask()
@@ -149,16 +152,13 @@ time.sleep(0.7)
 async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_read_before_a_slow_server_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, gate = tmp_path / "late.py", tmp_path / "gate"
-    script.write_text(LATE, "utf-8")
+    server, gate = late_server(tmp_path)
     (tmp_path / "slow_function_of_warm_up.py").write_text(SLOW, "utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    gate.touch()
     slow = (
         '[[servers]]\nname = "slow"\ntransport = "builtin"\n'
         'tools = [{ name = "water", entry_point = "slow_function_of_warm_up:water" }]\n'
-        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
-        "[agent]\nwait_for_servers_s = 2\n"
+        f"{server}[agent]\nwait_for_servers_s = 2\n"
     )
     async with started(tmp_path, KEPT, extra=slow) as first:
         await first.app.toolbox.wait_until_connected()
@@ -179,12 +179,9 @@ async def test_what_prompts_begin_with_while_a_server_is_late_is_never_saved_and
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool
 ) -> None:
     monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
-    script, gate = tmp_path / "late.py", tmp_path / "gate"
-    script.write_text(LATE, "utf-8")
-    late = (
-        f'[[servers]]\nname = "late"\ncommand = "{sys.executable}"\nargs = ["{script}", "{gate}"]\n'
-        "connect_timeout_s = 50\n[agent]\nwait_for_servers_s = 0.05\n"
-    )
+    server, gate = late_server(tmp_path)
+    gate.unlink()
+    late = f"{server}connect_timeout_s = 50\n[agent]\nwait_for_servers_s = 0.05\n"
     files = tmp_path / ".cache/rkllm-mcp/prompts"
     async with started(tmp_path, KEPT, extra=late) as opened:
         if is_asked:
