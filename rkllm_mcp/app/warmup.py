@@ -74,7 +74,8 @@ class WarmUp:
                 saved = await self._load(prefix)
                 if not await servers_ready():
                     # The tools of a server in this process are not remembered, but are there by now.
-                    saved = saved or await self._load(prefix)
+                    if not saved and not self._is_awaited:
+                        saved = await self._load(prefix)
                     await self._evaluate(prefix, saved, is_whole=False)
                     with self._lull:
                         await all_servers()

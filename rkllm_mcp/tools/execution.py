@@ -180,9 +180,7 @@ def _as_result(call: ToolCall, received: Mapping[str, Any], language: str, *, is
     line = as_mapping(texts.get(language)).get("text")
     if is_own and is_error and line is None:
         reported = as_mapping(meta.get(ERROR))
-        if reported.get("kind") != "not_found":
-            line = None
-        else:
+        if reported.get("kind") == "not_found":
             names = ", ".join(map(str, as_list(reported.get("suggestions"))))
             key = "answer.other_there" if names else "answer.not_there"
             what = shorten(str(reported.get("what", "")), _MOST_NAME_CHARS)

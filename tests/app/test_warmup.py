@@ -145,12 +145,13 @@ def water() -> str:
     'Say how high the water is.'
     return "3 m"
 
-time.sleep(0.7)
+time.sleep(0.5)
 """
 
 
-async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_read_before_a_slow_server_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_asked", [True, False])
+async def test_a_file_with_a_slow_function_is_read_before_a_slow_server_is_there_unless_a_question_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_asked: bool
 ) -> None:
     server, gate = late_server(tmp_path)
     (tmp_path / "slow_function_of_warm_up.py").write_text(SLOW, "utf-8")
@@ -158,7 +159,7 @@ async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_re
     slow = (
         '[[servers]]\nname = "slow"\ntransport = "builtin"\n'
         'tools = [{ name = "water", entry_point = "slow_function_of_warm_up:water" }]\n'
-        f"{server}[agent]\nwait_for_servers_s = 2\n"
+        f"{server}[agent]\nwait_for_servers_s = 1.5\n"
     )
     async with started(tmp_path, KEPT, extra=slow) as first:
         await first.app.toolbox.wait_until_connected()
@@ -168,10 +169,14 @@ async def test_a_file_with_a_function_of_this_process_that_is_slow_to_load_is_re
     gate.unlink()
     monkeypatch.delitem(sys.modules, "slow_function_of_warm_up")
     async with started(tmp_path, KEPT, extra=slow) as again:
-        while len(again.about_prompts) < 1:
+        if is_asked:
+            # It goes without the tools of the late server, with which the file begins.
+            await again.ask()
+        while len(again.about_prompts) < (not is_asked):
             await anyio.lowlevel.checkpoint()
         gate.touch()
-    assert again.about_prompts == [f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"]
+    loaded = f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]"
+    assert again.about_prompts == ([] if is_asked else [loaded])
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

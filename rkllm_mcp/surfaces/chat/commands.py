@@ -424,7 +424,7 @@ async def obey(state: ChatState, text: str) -> None:
     if command is None:
         matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
         near = matching or difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = state.phrases.sentence("chat.did_you_mean" if near else "chat.no_hint", name="".join(near[:1]))
+        hint = state.phrases.sentence("chat.did_you_mean" if near else "chat.no_hint", name=near[0] if near else "")
         state.terminal.error(state.phrases.sentence("chat.no_command", name=name, hint=hint))
         return
     usage, *_ = state.phrases.table("help.commands")[name]

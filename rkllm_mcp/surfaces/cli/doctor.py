@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import typer
@@ -19,10 +19,6 @@ from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
 from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, apply_style, printable, wants_color, width, wrap, write_json
 from rkllm_mcp.text import Language
-
-if TYPE_CHECKING:
-    pass
-
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
 JSON_FORMAT = 1

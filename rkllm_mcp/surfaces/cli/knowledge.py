@@ -126,8 +126,10 @@ def add_command(
         elif urlsplit(name).scheme in ("http", "https"):
             checked_sources.append((name, {"url": name}))
         else:
-            checked_sources.append((name, {"path": _absolute(Path(name))}))
-            missing += [] if Path(name).exists() else [_absolute(Path(name))]
+            path = _absolute(Path(name))
+            checked_sources.append((name, {"path": path}))
+            # Path.exists raises for a path that cannot be looked at, before Python 3.12.
+            missing += [] if os.path.exists(path) else [path]  # noqa: PTH110
 
     async def add_all() -> int:
         answers: list[Facts] = []

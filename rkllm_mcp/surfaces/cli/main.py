@@ -236,9 +236,8 @@ def _usage_of(error: Any) -> str:
     if kind == "NoSuchOption":
         # Global options may follow the command.
         parameters = [*(context.command.params if context is not None else ()), *get_command(app).params]
-        near = did_you_mean(
-            error.option_name, [name for parameter in parameters for name in parameter.opts if name != "--help"]
-        )
+        names = [name for parameter in parameters for name in parameter.opts if name.startswith("-")]
+        near = did_you_mean(error.option_name, [name for name in names if name != "--help"])
         return f"'{command}' has no option {error.option_name}{near or f'; see {command} --help'}"
     message = error.format_message().rstrip(".")
     return message if message.endswith("?") else f"{message}; see {command} --help"

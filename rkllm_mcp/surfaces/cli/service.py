@@ -184,7 +184,8 @@ class UnitLocation:
                         query, check=False, capture_output=True, text=True, errors="replace", timeout=30
                     )
                     errors = [line for line in log.stdout.splitlines() if line.startswith("Error: ")]
-                    message = errors[-1].removeprefix("Error: ") or message if errors else message
+                    if errors:
+                        message = errors[-1].removeprefix("Error: ") or message
             raise ServiceControlError(f"'{' '.join(command)}' failed: {message}{see}")
         return completed.stdout
 

@@ -131,12 +131,8 @@ class Gallery(DocumentedModel):
 @Route("GET", "/v1/servers/gallery", answers=(RouteResponse(Gallery),))
 async def list_gallery(request: Request) -> dict[str, Any]:
     """List the servers that can be installed by name."""
-    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
-
     names = {server.name for server in tenant_of(request).app.config.servers}
     missing = await to_thread.run_sync(missing_programs)
-    card, chosen = CATALOGUE[RECOMMENDED], await to_thread.run_sync(lambda: EmbedderSources().chosen_name())
-    sizes = {"download_mb": card.download_mb, "memory_mb": card.memory_mb}
     servers = [
         {
             **{key: value for key, value in entry.items() if key != "is_sandboxed"},
@@ -153,9 +149,18 @@ async def list_gallery(request: Request) -> dict[str, Any]:
     return {
         "servers": servers,
         "missing": programs,
-        "embedder": {"name": card.name, **sizes, "installed": bool(chosen)},
+        "embedder": await to_thread.run_sync(_offered_embedder),
         "can_add": refusal_of_adding(request) is None,
     }
+
+
+def _offered_embedder() -> dict[str, Any]:
+    # The import takes longer than the event loop may wait.
+    from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
+
+    card, chosen = CATALOGUE[RECOMMENDED], EmbedderSources().chosen_name()
+    sizes = {"download_mb": card.download_mb, "memory_mb": card.memory_mb}
+    return {"name": card.name, **sizes, "installed": bool(chosen)}
 
 
 class RegistryQuery(bodies.RequestBody):

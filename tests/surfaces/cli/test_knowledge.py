@@ -68,8 +68,12 @@ def test_the_first_document_makes_its_knowledge_base(
     mistyped = command("knowledge", "add", "ruels.md")
     assert (mistyped.code, mistyped.out, mistyped.err.count("\n")) == (1, "", 1)
     assert "ruels.md cannot be opened: No such file or directory" in mistyped.err
+    assert command("knowledge", "add", f"{'long' * 80}.md").err.endswith(
+        "cannot be opened: No such file or directory. Check the path and its permissions.\n"
+    )
     assert "'rkllm-mcp knowledge add FILE' makes one" in command("knowledge", "list").err
-    first = command("knowledge", "add", "rules.md")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    first = command("knowledge", "add", "~/rules.md")
     assert (first.code, first.out.partition("  ")[2]) == (0, "added  就業規則\n")
     assert "Created the knowledge base 'documents'." in first.err
     assert first.err.endswith("The assistant does not search it yet: 'rkllm-mcp servers install knowledge'.\n")

@@ -374,10 +374,13 @@ def test_tools_are_listed_called_and_fail_without_a_model(command: Command, tmp_
         ("run --fiel a.txt", "; did you mean '--file'?"),
         # That both have dashes does not make them alike.
         ("chat --yes", "; see rkllm-mcp chat --help"),
+        # Nor is the name of an argument an option.
+        ("servers add --name x", "; see rkllm-mcp servers add --help"),
     ],
 )
 def test_a_misspelt_option_is_answered_with_one_like_it(command: Command, words: str, end: str) -> None:
-    name, option, *_ = words.split()
+    name, _, rest = words.partition(" --")
+    option = f"--{rest.split()[0]}"
     assert command(*words.split()) == Outcome(2, "", f"Error: 'rkllm-mcp {name}' has no option {option}{end}\n")
 
 

@@ -900,6 +900,16 @@ def test_a_question_sent_while_a_file_is_read_goes_when_it_is_read_unless_it_is_
         page.locator("#files .file button").click()
         page.wait_for_selector("text=I do not know. >> nth=1")
         assert service.sent("/v1/execute")[1]["message"] == "And the car?"
+        # Nor is a question sent to a conversation that was opened meanwhile.
+        add("last.txt")
+        visit.ask("And the bicycle?")
+        page.wait_for_selector("#files [role=status]")
+        page.evaluate("location.hash = '#'")
+        page.wait_for_selector("#files [role=status]", state="detached")
+        waiting[-1].continue_()
+        page.wait_for_selector("#files .file >> text=tokens")
+        assert len(service.sent("/v1/execute")) == 2
+        assert page.input_value("#question") == "And the bicycle?"
 
 
 def test_content_that_does_not_fit_has_choices_with_the_cost_of_each(browser: Browser) -> None:

@@ -73,22 +73,6 @@ const desk = new Desk({
   },
 });
 const options = new QuestionOptions();
-const composer = new Composer({
-  send: (text) => {
-    if (files.block()) return false;
-    const isTaken = ask({ message: files.with(text), pictures: files.pictures });
-    if (isTaken) files.spent();
-    return isTaken;
-  },
-  stop: () => desk.stop(),
-  changed: () => state.context?.later(),
-  wordless: () => (files.pictures.length > 0 ? t("picture.question") : ""),
-});
-const microphone = new Microphone({
-  heard: (text) => composer.insert(text),
-  unheard: (text) => composer.remove(text),
-  ask: async () => composer.submit() && (await desk.answered()),
-});
 const files = new Files({
   write: (text) => composer.insert(text),
   send: () => composer.submit(),
@@ -105,6 +89,25 @@ const files = new Files({
     composer.show(desk.isRunning);
     state.context?.later();
   },
+});
+const composer = new Composer({
+  send: (text) => {
+    if (files.block()) return false;
+    const isTaken = ask({ message: files.with(text), pictures: files.pictures });
+    if (isTaken) files.spent();
+    return isTaken;
+  },
+  stop: () => desk.stop(),
+  changed: () => {
+    files.hold();
+    state.context?.later();
+  },
+  wordless: () => (files.pictures.length > 0 ? t("picture.question") : ""),
+});
+const microphone = new Microphone({
+  heard: (text) => composer.insert(text),
+  unheard: (text) => composer.remove(text),
+  ask: async () => composer.submit() && (await desk.answered()),
 });
 const documents = new DocumentsPanel({
   ask: (document) => {
@@ -187,6 +190,7 @@ async function route() {
   openDrawer(false);
   const isLinked = followLink();
   if (isLinked && byId("page").dataset["ready"]) return;
+  files.hold();
   // A conversation that never came about has no address to come back to.
   const { id: left, unsent } = desk.thread;
   await desk.open(conversationOf(location.hash));

@@ -283,7 +283,10 @@ def test_raised_digits_stay_apart_and_notes_are_read() -> None:
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
     content = io.BytesIO()
     page = canvas.Canvas(content)
-    lines = {700: ("The tank holds 10", "3", " litres in May", "1", " 2026."), 600: ("", "1", "Burtness and others, 2025.")}
+    lines = {
+        700: ("The tank holds 10", "3", " litres in May", "1", " 2026."),
+        600: ("", "1", "Burtness and others, 2025."),
+    }
     for y, parts in lines.items():
         line = page.beginText(72, y)
         for at, part in enumerate(parts):

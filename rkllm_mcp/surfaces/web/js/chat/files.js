@@ -60,12 +60,6 @@ export class Files {
   constructor(actions) {
     this.#actions = actions;
     byId("question").addEventListener("paste", (event) => this.#paste(/** @type {ClipboardEvent} */ (event)));
-    byId("question").addEventListener("input", () => {
-      if (!this.#isAwaited) return;
-      // It is written on, and so sent again.
-      this.#isAwaited = false;
-      this.#show();
-    });
     addEventListener("dragover", (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return;
       event.preventDefault();
@@ -149,6 +143,13 @@ export class Files {
     this.#isBlocking = !this.#isAwaited;
     this.#show();
     return this.#isAwaited || this.#isBlocking;
+  }
+
+  /** Do not send the question that waits for them: it is written on, or another conversation is open. */
+  hold() {
+    if (!this.#isAwaited) return;
+    this.#isAwaited = false;
+    this.#show();
   }
 
   /** Send the question that waited for them. */
