@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans, some_names
 from mcp_servers.knowledge.importing.equations import raised_mark
-from mcp_servers.knowledge.importing.plain_text import CJK, columns
+from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
 
@@ -63,8 +63,6 @@ _RAISED = frozenset({"sup", "sub"})
 _GROUPS = frozenset({"span", "div", "p", "section", "td", "li", "dd"})
 _LIST_KINDS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _MAX_SPAN, _MAX_NUMBER_DIGITS = 1_000, 6
-# Shorter descriptions of pictures are a heading or an icon, and names of files describe nothing.
-_MIN_DESCRIPTION, _NAME = 20, re.compile(r"[!-~]*")
 _TICKED = frozenset({"li", "p", "td", "th", "label", "dd"})
 _DISPLAY_STYLE = re.compile(r"\{\\displaystyle\s*(.*)\}", re.DOTALL)
 # XHTML, as in EPUB: the parser of HTML takes its empty elements for the beginning of others, <title/> for one that
@@ -136,13 +134,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
         title, passages = title or reader.builder.title, reader.builder.finish()
         if passages:
             break
-    return title, passages or _described_pictures(root)
-
-
-def _described_pictures(root: LexborNode) -> list[Passage]:
-    """Return what the author of a page of pictures, as in a comic, says that they show."""
-    texts = (" ".join(_attribute(picture, "alt").split()) for picture in root.css("img[alt]"))
-    return [Passage(text) for text in texts if columns(text) >= _MIN_DESCRIPTION and not _NAME.fullmatch(text)]
+    return title, passages
 
 
 def _write_states_and_formulas(tree: LexborHTMLParser) -> None:

@@ -317,11 +317,6 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
             "<p>a <math alttext='no text'><mi>x</mi></math> b <math alttext='no text'><mn>7</mn></math></p>",
             ["a x b 7"],
         ),
-        (
-            "a.html",
-            "<p><img alt='どこ行くの？　買い物だよ'><img alt='Cover'><img alt='img/20261130-photo-0001.jpg'></p>",
-            ["どこ行くの？ 買い物だよ"],
-        ),
         ("a.txt", "\x1b[1;32mREADME\x1b[0m \x1b]0;shell\x07built in 120 µs ± 3", ["README built in 120 µs ± 3"]),
         (
             "a.ics",
