@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 # Names of the field with the value that cannot be used.
@@ -40,29 +38,14 @@ class CatalogError(Exception):
         return self.catalog[self.kind][name].format(e=self)
 
 
-def read_catalog(module: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the table next to a module, given by its ``__file__``."""
-    return json.loads(Path(module).with_name("errors.json").read_text("utf-8"))
-
-
 class BilingualError(CatalogError):
     """An error whose message is in Japanese and English, because the reader's language is not known."""
 
     @property
-    def japanese(self) -> str:
-        """The message in Japanese."""
-        return self.text("ja")
-
-    @property
-    def english(self) -> str:
-        """The message in English."""
-        return self.text("en")
-
-    @property
     def texts(self) -> dict[str, dict[str, str]]:
         """Each message by its language, for ``_meta`` of the result."""
-        return {"en": {"text": self.english}, "ja": {"text": self.japanese}}
+        return {language: {"text": self.text(language)} for language in ("en", "ja")}
 
     def __str__(self) -> str:
         """Return both messages."""
-        return f"{self.japanese} / {self.english}"
+        return f"{self.text('ja')} / {self.text('en')}"

@@ -93,9 +93,9 @@ def run_on_stdio(
     return 0
 
 
-def read_texts(module: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the texts of the tools, by name and language, from the file next to a module (its ``__file__``)."""
-    return json.loads(Path(module).with_name("texts.json").read_text("utf-8"))
+def read_texts(module: str, name: str = "texts.json") -> Mapping[str, Mapping[str, Any]]:
+    """Return a table of texts next to a module (its ``__file__``): of its tools by name and language, or of errors."""
+    return json.loads(Path(module).with_name(name).read_text("utf-8"))
 
 
 def without_titles(schema: dict[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 from rkllm_base.numbers import with_digits
 
@@ -18,6 +19,7 @@ _MONTHS = (
 _WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _WEEKDAYS_JA = "月火水木金土日"
 _MONTH = "|".join(rf"{month[:3]}(?:{month[3:]})?" for month in _MONTHS)
+_MONTH_NUMBERS = {month[:3]: number for number, month in enumerate(_MONTHS, 1)}
 _UNIT = r"(day|week|month|year)s?"
 _COUNT = r"(\d+|an?)"
 _UNITS_JA = {
@@ -71,10 +73,6 @@ def _move(today: date, count: int, unit: str) -> date:
     return date(year, month + 1, min(today.day, monthrange(year, month + 1)[1]))
 
 
-def _coming(today: date, weekday: int) -> date:
-    return today + timedelta(days=(weekday - today.weekday() - 1) % 7 + 1)
-
-
 def _of_year(today: date, month: int, day: int, year: str | None) -> date:
     """Return a day of the named year, or the next one of its kind."""
     if year:
@@ -88,59 +86,56 @@ def _count_of(words: str) -> int:
     return int(words) if words.isdigit() else 1
 
 
-def _month_of(name: str) -> int:
-    return next(number for number, month in enumerate(_MONTHS, 1) if month.startswith(name[:3]))
+_Reader: TypeAlias = Callable[[re.Match[str], date], date]
+# Patterns of days with their readers, the more exact first; a coming weekday is never today.
+_COUNTED_DAYS: tuple[tuple[str, _Reader], ...] = (
+    (r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})", lambda m, _: date(int(m[1]), int(m[2]), int(m[3]))),
+    (r"(?:(\d{4})年の?)?(\d{1,2})月(\d{1,2})日", lambda m, today: _of_year(today, int(m[2]), int(m[3]), m[1])),
+    (
+        rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?({_MONTH})\b\.?(?:,? (\d{{4}}))?",
+        lambda m, today: _of_year(today, _MONTH_NUMBERS[m[2][:3]], int(m[1]), m[3]),
+    ),
+    (
+        rf"\b({_MONTH})\b\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (\d{{4}}))?",
+        lambda m, today: _of_year(today, _MONTH_NUMBERS[m[1][:3]], int(m[2]), m[3]),
+    ),
+    (
+        rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
+        lambda m, today: _move(today, _count_of(m[1] or m[3]), m[2] or m[4]),
+    ),
+    (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, -_count_of(m[1]), m[2])),
+    (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _move(today, int(m[1]), _UNITS_JA[m[2]])),
+    (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _move(today, -int(m[1]), _UNITS_JA[m[2]])),
+    (
+        rf"来週の?([{_WEEKDAYS_JA}])曜",
+        lambda m, today: today + timedelta(days=7 - today.weekday() + _WEEKDAYS_JA.index(m[1])),
+    ),
+    (
+        rf"(?:今度|次|今週|この次)の?([{_WEEKDAYS_JA}])曜",
+        lambda m, today: today + timedelta(days=(_WEEKDAYS_JA.index(m[1]) - today.weekday() - 1) % 7 + 1),
+    ),
+    (
+        rf"\b(?:next|this|coming|this coming|on|until|till) ({'|'.join(_WEEKDAYS)})\b",
+        lambda m, today: today + timedelta(days=(_WEEKDAYS.index(m[1]) - today.weekday() - 1) % 7 + 1),
+    ),
+)
 
 
 @cache
-def _patterns() -> tuple[tuple[str, Callable[[re.Match[str], date], date]], ...]:
-    """Return patterns of days with their readers, the more exact first."""
-    return (
-        (r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})", lambda m, _: date(int(m[1]), int(m[2]), int(m[3]))),
-        (r"(?:(\d{4})年の?)?(\d{1,2})月(\d{1,2})日", lambda m, today: _of_year(today, int(m[2]), int(m[3]), m[1])),
-        (
-            rf"\b(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?({_MONTH})\b\.?(?:,? (\d{{4}}))?",
-            lambda m, today: _of_year(today, _month_of(m[2]), int(m[1]), m[3]),
-        ),
-        (
-            rf"\b({_MONTH})\b\.? (\d{{1,2}})(?:st|nd|rd|th)?\b(?:,? (\d{{4}}))?",
-            lambda m, today: _of_year(today, _month_of(m[1]), int(m[2]), m[3]),
-        ),
-        (
-            rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
-            lambda m, today: _move(today, _count_of(m[1] or m[3]), m[2] or m[4]),
-        ),
-        (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, -_count_of(m[1]), m[2])),
-        (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _move(today, int(m[1]), _UNITS_JA[m[2]])),
-        (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _move(today, -int(m[1]), _UNITS_JA[m[2]])),
-        (
-            rf"来週の?([{_WEEKDAYS_JA}])曜",
-            lambda m, today: today + timedelta(days=7 - today.weekday() + _WEEKDAYS_JA.index(m[1])),
-        ),
-        (
-            rf"(?:今度|次|今週|この次)の?([{_WEEKDAYS_JA}])曜",
-            lambda m, today: _coming(today, _WEEKDAYS_JA.index(m[1])),
-        ),
-        (
-            rf"\b(?:next|this|coming|this coming|on|until|till) ({'|'.join(_WEEKDAYS)})\b",
-            lambda m, today: _coming(today, _WEEKDAYS.index(m[1])),
-        ),
-        *_named_days(),
-    )
-
-
-def _named_days() -> Iterator[tuple[str, Callable[[re.Match[str], date], date]]]:
-    """Yield the days with a name, the longest names first."""
+def _patterns() -> tuple[tuple[str, _Reader], ...]:
+    """Return patterns of days with their readers; those with a name come last, the longest names first."""
     rows = [row.split("\t") for row in Path(__file__).with_name("days.tsv").read_text("utf-8").splitlines()]
     names = [(name, day) for day, every in rows for name in every.split(",")]
+    named: list[tuple[str, _Reader]] = []
     for name, day in sorted(names, key=lambda entry: -len(entry[0])):
         pattern = (
             rf"\b{re.escape(name)}(?:,? (?:in )?(\d{{4}}))?\b" if name.isascii() else rf"(?:(\d{{4}})年の?)?{name}"
         )
-        yield pattern, _reader(day)
+        named.append((pattern, _reader(day)))
+    return (*_COUNTED_DAYS, *named)
 
 
-def _reader(day: str) -> Callable[[re.Match[str], date], date]:
+def _reader(day: str) -> _Reader:
     if re.fullmatch(r"-?\d", day):
         return lambda _, today: today + timedelta(days=int(day))
     month, number = map(int, day.split("-"))

@@ -150,7 +150,7 @@ def decode(content: bytes, declared: str = "") -> Decoded:
     text, encoding = _read(content, encoding)
     # The text may have the character itself.
     damaged = 0 if _is_valid(content, encoding) else text.count("\ufffd")
-    return Decoded(_with_plain_line_ends(text), encoding, damaged)
+    return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, damaged)
 
 
 def decode_word(content: bytes, declared: str) -> str:
@@ -167,10 +167,6 @@ def is_binary(content: bytes) -> bool:
         return False
     controls = sum(count for byte, count in Counter(sample).items() if byte < 32 and byte not in b"\t\n\r\f\x1b\x1a")
     return controls > max(2, len(sample) // 50)
-
-
-def _with_plain_line_ends(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _decode_by_line(content: bytes) -> Decoded | None:
@@ -200,9 +196,8 @@ def _decode_by_line(content: bytes) -> Decoded | None:
     is_other = {line for line in mixed if second and _is_valid(line, second)}
     text = "".join(line.decode(second) if line in is_other else line.decode("utf-8", "replace") for line in lines)
     other_lines = sum(line in is_other for line in mixed)
-    return Decoded(
-        _with_plain_line_ends(text), "utf-8", text.count("\ufffd"), second if other_lines else "", other_lines
-    )
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    return Decoded(plain, "utf-8", text.count("\ufffd"), second if other_lines else "", other_lines)
 
 
 def _is_short_japanese(content: bytes) -> bool:

@@ -39,11 +39,6 @@ def is_debian_package() -> bool:
     return sys.prefix == DEBIAN_HOME
 
 
-def is_uv_tool() -> bool:
-    """Return whether ``uv tool`` made this program's environment."""
-    return (Path(sys.prefix) / "uv-receipt.toml").exists()
-
-
 def is_pipx_app() -> bool:
     """Return whether pipx made this program's environment."""
     return (Path(sys.prefix) / "pipx_metadata.json").exists()

@@ -15,8 +15,8 @@ import httpx2
 
 from mcp_servers.cloud.settings import Settings, Vendor
 from mcp_servers.cloud.vendors import ChatReply, ChatRequest
-from mcp_servers.errors import BilingualError, read_catalog
-from mcp_servers.program import close_in_time, version
+from mcp_servers.errors import BilingualError
+from mcp_servers.program import close_in_time, read_texts, version
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json, retry_after_s
 
 # The start of a long error message from a vendor is enough for a small model.
@@ -32,7 +32,7 @@ class CloudError(BilingualError):
     A small model reads the messages and passes them on, so each one ends with the next step for the user.
     """
 
-    catalog = read_catalog(__file__)
+    catalog = read_texts(__file__, "errors.json")
 
     @property
     def quoted_detail(self) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mcp_servers.errors import CatalogError, read_catalog
+from mcp_servers.errors import CatalogError
+from mcp_servers.program import read_texts
 from rkllm_base.installation import install_command
 
 
 class KnowledgeError(CatalogError):
     """An error that is returned to the client as a tool error or HTTP status."""
 
-    catalog = read_catalog(__file__)
+    catalog = read_texts(__file__, "errors.json")
 
     @property
     def status(self) -> int:

@@ -135,7 +135,8 @@ def _english_within(prefecture: Prefecture, name: str) -> str:
 def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
     places: list[Place] = []
     for code, entry in table.class20s.items():
-        area = areas.get(_class10_above(table, entry.parent))
+        class15 = table.class15s.get(entry.parent)
+        area = areas.get(class15.parent if class15 else entry.parent)
         if area is None:
             continue
         kind: PlaceKind
@@ -146,11 +147,6 @@ def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place
             kind, bare = "part", part[1] if part else entry.name
         places.append(Place(entry.name, bare, entry.kana, entry.en_name, kind, PREFECTURES[code[:2]], area, code))
     return places
-
-
-def _class10_above(table: _Table, class15: str) -> str:
-    entry = table.class15s.get(class15)
-    return entry.parent if entry else class15
 
 
 def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
@@ -169,7 +165,8 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
     places: list[Place] = []
     for members in groups.values():
         code, first = min(members, key=lambda member: member[0])
-        area = areas.get(_class10_above(table, first.parent))
+        class15 = table.class15s.get(first.parent)
+        area = areas.get(class15.parent if class15 else first.parent)
         shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))
         if area is None or shared is None or any(entry.name == shared[0] for _, entry in members):
             continue

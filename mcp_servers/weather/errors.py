@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mcp_servers.errors import BilingualError, read_catalog
+from mcp_servers.errors import BilingualError
+from mcp_servers.program import read_texts
 
 
 class WeatherError(BilingualError):
     """An error that a tool returns instead of the weather."""
 
-    catalog = read_catalog(__file__)
+    catalog = read_texts(__file__, "errors.json")
 
 
 @dataclass(eq=False)

@@ -109,14 +109,11 @@ class AreaForecast:
 class OfficeForecast:
     """One office's forecast file; areas are read one at a time."""
 
-    def __init__(self, reports: list[_Report]) -> None:
+    def __init__(self, document: object) -> None:
+        """Parse a decoded file; raise ValueError if it is not a forecast."""
+        reports = _FILE.validate_python(document)
         self._short = reports[0]
         self._week = reports[1] if len(reports) > 1 else None
-
-    @classmethod
-    def read(cls, document: object) -> OfficeForecast:
-        """Parse a decoded file; raise ValueError if it is not a forecast."""
-        return cls(_FILE.validate_python(document))
 
     def station_names(self) -> dict[str, str]:
         """Return the name of every temperature station of the next days, by code."""

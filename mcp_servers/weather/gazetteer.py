@@ -16,7 +16,7 @@ import difflib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,8 +102,9 @@ class PlaceMatch:
 class Gazetteer:
     """Index of all places of one area table."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        self.places = tuple(places)
+    def __init__(self, document: object) -> None:
+        """Build the gazetteer from a decoded area.json; raise ValueError or LookupError if it is invalid."""
+        self.places = read_places(document)
         self._by_name: defaultdict[str, list[Place]] = defaultdict(list)
         self._by_sound: defaultdict[str, list[Place]] = defaultdict(list)
         self._prefectures: dict[str, Prefecture] = {}
@@ -122,11 +123,6 @@ class Gazetteer:
             for key in (fold(name), romaji_key(name))
             if key and targets[0] in by_full_name
         }
-
-    @classmethod
-    def read(cls, document: object) -> Gazetteer:
-        """Build the gazetteer from a decoded area.json; raise ValueError or LookupError if it is invalid."""
-        return cls(read_places(document))
 
     def find(self, query: str, *, namesakes: bool = False) -> PlaceMatch:
         """Return the places that a query can mean.
@@ -266,7 +262,7 @@ class Gazetteer:
         for length in range(min(len(key) - 1, _MAX_CONTAINED), 1, -1):
             for start in range(len(key) - length + 1):
                 part = key[start : start + length]
-                if is_kana(part) or part.isascii():
+                if _KANA.fullmatch(part) or part.isascii():
                     continue
                 if len(self._landmarks.get(part, ())) > 1:
                     yield part
@@ -311,15 +307,10 @@ def fold(text: str) -> str:
     return _IGNORED.sub("", plain).translate(_KATAKANA_TO_HIRAGANA).translate(_VARIANTS)
 
 
-def is_kana(folded: str) -> bool:
-    """Return True if a folded name consists of kana only."""
-    return _KANA.fullmatch(folded) is not None
-
-
 def romaji_key(text: str) -> str:
     """Return the pronunciation key of a name in kana or Latin letters; empty for others, such as kanji."""
     folded = fold(text)
-    if is_kana(folded):
+    if _KANA.fullmatch(folded):
         # A small tsu doubles the next consonant, a long mark repeats the vowel before it.
         spelled: list[str] = []
         doubled = False

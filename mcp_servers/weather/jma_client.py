@@ -15,8 +15,7 @@ import json
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -27,7 +26,7 @@ import anyio
 import httpx2
 from pydantic import TypeAdapter
 
-from mcp_servers.program import close_in_time
+from mcp_servers.program import version
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
 from mcp_servers.weather.settings import Clock, Settings
 from rkllm_base.answers import Answer, AnswerLimits, AnswerRefusedError, fetch, read_json
@@ -152,7 +151,7 @@ class JmaClient:
                     if self._client is None:
                         self._client = httpx2.AsyncClient(
                             base_url=self._settings.base_url,
-                            headers={"User-Agent": self._settings.user_agent, "Accept": "application/json"},
+                            headers={"User-Agent": f"rkllm-mcp-weather/{version()}", "Accept": "application/json"},
                             timeout=httpx2.Timeout(
                                 self._settings.read_timeout_s, connect=self._settings.connect_timeout_s
                             ),
@@ -177,16 +176,6 @@ class JmaClient:
         raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
 
 
-@asynccontextmanager
-async def open_jma_client(settings: Settings, clock: Clock) -> AsyncGenerator[JmaClient, None]:
-    """Open a client for the duration of the block."""
-    jma = JmaClient(settings, clock)
-    try:
-        yield jma
-    finally:
-        await close_in_time(jma.aclose)
-
-
 def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:
     try:
         return read(read_json(body))
@@ -209,6 +198,7 @@ class StoredDocument:
 _STORED = TypeAdapter(StoredDocument)
 
 
+@dataclass(frozen=True)
 class DocumentStore:
     """The files of one cache folder; stores nothing if the folder is None.
 
@@ -216,15 +206,14 @@ class DocumentStore:
     unwritable folder or unreadable file is not an error; it only costs a request.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    folder: Path | None
 
     def load(self, url: str) -> StoredDocument | None:
         """Return the stored document of an address, or None."""
-        if self._folder is None:
+        if self.folder is None:
             return None
         try:
-            head, _, body = self._path(self._folder, url).read_bytes().partition(b"\n")
+            head, _, body = self._path(self.folder, url).read_bytes().partition(b"\n")
             stored = _STORED.validate_python({**json.loads(head), "body": body})
         except (OSError, ValueError, LookupError, TypeError):
             return None
@@ -232,17 +221,17 @@ class DocumentStore:
 
     def save(self, document: StoredDocument) -> None:
         """Store a document; ignore a folder that cannot be written."""
-        if self._folder is None:
+        if self.folder is None:
             return
         head = asdict(document)
         body = head.pop("body")
         temporary = ""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".new-")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".new-")
             with os.fdopen(handle, "wb") as file:
                 file.write(json.dumps(head).encode() + b"\n" + body)
-            Path(temporary).replace(self._path(self._folder, document.url))
+            Path(temporary).replace(self._path(self.folder, document.url))
         except OSError:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink(missing_ok=True) if temporary else None

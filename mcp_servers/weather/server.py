@@ -37,7 +37,7 @@ Name = Annotated[str, Field(description="Place name")]
 
 async def get_weather(location: Location, ctx: Weather) -> Annotated[CallToolResult, WeatherAnswer]:
     """Today's weather at a place in Japan: sky, temperature, chance of rain."""
-    return await _result(ctx.request_context.lifespan_context.weather(location))
+    return await _result(ctx.request_context.lifespan_context.forecast(location))
 
 
 async def get_forecast(location: Location, ctx: Weather, days: Days = 3) -> Annotated[CallToolResult, WeatherAnswer]:

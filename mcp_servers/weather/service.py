@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, PrivateAttr
 
+from mcp_servers.program import close_in_time
 from mcp_servers.weather.areas import Place
 from mcp_servers.weather.errors import AgencyUnreachableError, OldForecastError, WeatherError
 from mcp_servers.weather.forecast import (
@@ -29,14 +30,14 @@ from mcp_servers.weather.forecast import (
     read_week_stations,
 )
 from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
-from mcp_servers.weather.jma_client import DocumentSource, SampleDocuments, open_jma_client
+from mcp_servers.weather.jma_client import DocumentSource, JmaClient, SampleDocuments
 from mcp_servers.weather.settings import Clock, Settings
 from mcp_servers.weather.wording import (
     ForecastSummary,
     ambiguity_message,
     in_english,
     in_japanese,
-    place_label,
+    place_labels,
     rain_percent,
     weather_text,
 )
@@ -143,19 +144,6 @@ class WeatherService:
         self._sample = sample
         self._is_sample = is_sample
 
-    async def weather(self, location: str) -> WeatherAnswer:
-        """Return today's weather, and tomorrow's in the evening, when no temperature is left for today.
-
-        Raises WeatherError if no answer is available; the message contains the next step.
-        """
-        return await self._answer(location, days=None)
-
-    async def forecast(self, location: str, days: int) -> WeatherAnswer:
-        """Return the weather of ``days`` days from today; raise WeatherError as ``weather``."""
-        if not 1 <= days <= MAX_DAYS:
-            raise WeatherError("DaysOutOfRange", days=days, maximum=MAX_DAYS)
-        return await self._answer(location, days=days)
-
     async def places(self, name: str) -> PlacesAnswer:
         """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
         name = name.strip()[:_MAX_NAME_CHARS]
@@ -164,7 +152,7 @@ class WeatherService:
         if not listed_places:
             missing = _not_found(name, match)
             names = [place.full_name for place in match.suggestions] or None
-            return PlacesAnswer(summary=missing.japanese, summary_en=missing.english, places=[], suggestions=names)
+            return PlacesAnswer(summary=missing.text("ja"), summary_en=missing.text("en"), places=[], suggestions=names)
         names = "、".join(place.full_name for place in listed_places)
         english = "; ".join(place.full_english for place in listed_places)
         return PlacesAnswer(
@@ -182,7 +170,14 @@ class WeatherService:
             ],
         )
 
-    async def _answer(self, location: str, days: int | None) -> WeatherAnswer:
+    async def forecast(self, location: str, days: int | None = None) -> WeatherAnswer:
+        """Return the weather of ``days`` days from today.
+
+        Without ``days`` it is today's, and tomorrow's in the evening, when no temperature is left for today. Raises
+        WeatherError if no answer is available; the message contains the next step.
+        """
+        if days is not None and not 1 <= days <= MAX_DAYS:
+            raise WeatherError("DaysOutOfRange", days=days, maximum=MAX_DAYS)
         location = location.strip()[:_MAX_NAME_CHARS]
         try:
             return await self._answer_from_documents(location, days)
@@ -195,7 +190,7 @@ class WeatherService:
                 raise
             failure = WeatherError("SampleOfTokyoOnly", host=error.host, reason=error.reason)
         try:
-            return await self._sample._answer(location, days)  # noqa: SLF001  # of the same class
+            return await self._sample.forecast(location, days)
         except WeatherError:
             raise failure from None
 
@@ -230,7 +225,7 @@ class WeatherService:
         answer = WeatherAnswer(
             summary=in_japanese(summary),
             summary_en=in_english(summary),
-            area=place_label(place),
+            area=place_labels(place)[0],
             temperatures_at=forecast.station or None,
             days=[_day(day, now, detailed=is_detailed) for day in chosen],
             stale=True if stale else None,
@@ -241,7 +236,7 @@ class WeatherService:
         return answer.in_words_of(location) if in_words or days_wanted else answer
 
     async def _gazetteer(self) -> Gazetteer:
-        return (await self._jma.document(AREA_TABLE, Gazetteer.read, max_age_s=_TABLE_AGE_S)).value
+        return (await self._jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
         """Return the forecast of a place's area, and True if it is stale."""
@@ -252,7 +247,7 @@ class WeatherService:
         )
         try:
             path = f"/bosai/forecast/data/forecast/{place.area.office}.json"
-            fetched = await self._jma.document(path, OfficeForecast.read, max_age_s=_FORECAST_AGE_S)
+            fetched = await self._jma.document(path, OfficeForecast, max_age_s=_FORECAST_AGE_S)
         finally:
             stations, week_stations, week_areas = await reading
         tables = CodeTables(stations, week_stations, week_areas)
@@ -303,8 +298,11 @@ async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[Weath
     """Open the service and its connections for the duration of the block."""
     documents = SampleDocuments()
     sample = WeatherService(documents, documents.time, is_sample=True) if settings.has_sample else None
-    async with open_jma_client(settings, clock) as jma:
+    jma = JmaClient(settings, clock)
+    try:
         yield WeatherService(jma, clock, sample)
+    finally:
+        await close_in_time(jma.aclose)
 
 
 def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mcp_servers.program import http_address, version
+from mcp_servers.program import http_address
 from rkllm_base.folders import user_folder
 
 Clock = Callable[[], datetime]
@@ -39,11 +39,6 @@ class Settings:
     def host(self) -> str:
         """Host for messages."""
         return urlsplit(self.base_url).netloc
-
-    @property
-    def user_agent(self) -> str:
-        """User agent, by which the agency's operators can identify our requests."""
-        return f"rkllm-mcp-weather/{version()}"
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:

@@ -38,18 +38,14 @@ def rain_percent(day: Day, now: datetime) -> int | None:
     return max((percent for _, percent in rain_slots_left(day, now)), default=day.rain_day_percent)
 
 
-def place_label(place: Place) -> str:
-    """Return the place with its forecast area: 横浜市（神奈川県東部）; the area alone if it is the place itself."""
-    return place.area.name if _is_area(place) else f"{place.name}（{place.area.name}）"
+def place_labels(place: Place) -> tuple[str, str]:
+    """Return the place with its forecast area in Japanese and English; the area alone if it is the place itself.
 
-
-def place_label_english(place: Place) -> str:
-    """Return the English form of ``place_label``."""
-    return place.area.english if _is_area(place) else f"{place.english} ({place.area.english})"
-
-
-def _is_area(place: Place) -> bool:
-    return place.kind == "prefecture" or place.code == place.area.code
+    An example is 横浜市（神奈川県東部）.
+    """
+    if place.kind == "prefecture" or place.code == place.area.code:
+        return place.area.name, place.area.english
+    return f"{place.name}（{place.area.name}）", f"{place.english} ({place.area.english})"
 
 
 def weather_text(day: Day) -> str:
@@ -77,7 +73,7 @@ def in_japanese(summary: ForecastSummary) -> str:
     if summary.stale_since:
         since = summary.stale_since.astimezone(JST)
         old = f"（気象庁に接続できないため、{since.month}月{since.day}日{since.hour}時発表の予報です）"
-    return f"{sample}{place_label(summary.place)}の{forecast}です。{old}"
+    return f"{sample}{place_labels(summary.place)[0]}の{forecast}です。{old}"
 
 
 def in_english(summary: ForecastSummary) -> str:
@@ -99,7 +95,7 @@ def in_english(summary: ForecastSummary) -> str:
         since = summary.stale_since.astimezone(JST)
         published = f"{_MONTHS_EN[since.month - 1]} {since.day}, {since.hour}:{since.minute:02d} JST"
         old = f" (Published {published}; the agency cannot be reached.)"
-    return f"{sample}{place_label_english(summary.place)}, {'; '.join(days)}.{old}"
+    return f"{sample}{place_labels(summary.place)[1]}, {'; '.join(days)}.{old}"
 
 
 def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:

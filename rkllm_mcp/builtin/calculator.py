@@ -16,7 +16,7 @@ from typing import Any
 
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.sentences import sentences_for
-from rkllm_mcp.builtin.worded_sums import expression_of, is_share
+from rkllm_mcp.builtin.worded_sums import WHICH_SHARE, expression_of
 
 _MAX_CHARS = 1000
 # About 1,200 digits; larger results are useless and slow to compute.
@@ -86,11 +86,17 @@ def calculate_question(question: str) -> str:
     read = expression_of(question[:_MAX_CHARS])
     if not read:
         raise LocalToolError(sentences_for(question)["no_sum"], "unclear", question)
-    return f"{read} = {_value_of(read)}{' %' if is_share(question) else ''}"
+    sign = " %" if re.search(WHICH_SHARE, question, re.IGNORECASE) else ""
+    return f"{read} = {_value_of(read)}{sign}"
 
 
 def _value_of(expression: str) -> str:
-    text = _plain(expression)
+    text = unicodedata.normalize("NFKC", expression).translate(_SIGNS).strip().rstrip("=").strip()
+    # In a call a comma separates arguments; elsewhere a comma before three digits groups them.
+    if not re.search(r"[A-Za-z]\s*\(", text):
+        text = _GROUPED.sub(lambda match: match.group().replace(",", ""), text)
+    text = _PERCENT_MORE.sub(r"\1*(1\2\3/100)", text)
+    text = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text)).replace("^", "**")
     try:
         tree = ast.parse(text, mode="eval")
         value = _value(tree.body, 0)
@@ -104,17 +110,11 @@ def _value_of(expression: str) -> str:
         raise LocalToolError("The expression is nested too deeply; calculate it in parts.") from None
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, LocalToolError) else LocalToolError(f"It has no value: {error}.") from None
-    return _format(value)
-
-
-def _plain(expression: str) -> str:
-    text = unicodedata.normalize("NFKC", expression).translate(_SIGNS).strip().rstrip("=").strip()
-    # In a call a comma separates arguments; elsewhere a comma before three digits groups them.
-    if not re.search(r"[A-Za-z]\s*\(", text):
-        text = _GROUPED.sub(lambda match: match.group().replace(",", ""), text)
-    text = _PERCENT_MORE.sub(r"\1*(1\2\3/100)", text)
-    text = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text))
-    return text.replace("^", "**")
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        raise LocalToolError("It has no value.")
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else format(value, _DIGITS)
 
 
 def _value(node: ast.expr, depth: int) -> Any:
@@ -166,13 +166,3 @@ def _check_size(value: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         raise OverflowError
     return value
-
-
-def _format(value: Any) -> str:
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise LocalToolError("It has no value.")
-        if value.is_integer() and abs(value) < 1e15:
-            return str(int(value))
-        return format(value, _DIGITS)
-    return str(value)

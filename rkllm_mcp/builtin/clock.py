@@ -36,56 +36,58 @@ _PRESENT = {"now", "now()", "current", "current time", "present", "今", "いま
 _TIME_ONLY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
-def _system_now() -> datetime:
+def system_now() -> datetime:
+    """Return the current time in this machine's time zone."""
     return datetime.now().astimezone()
 
 
-def clock_of(now: Now = _system_now) -> Callable[..., str]:
-    """Return the tool function; ``now`` returns the current time in this machine's time zone."""
+# The parameter names are part of the tool's interface; no module of these names is needed here.
+def clock(now: Now, /, timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
+    """Return a moment in a time zone, by default the present here; ``now`` returns it in this machine's zone."""
+    here = now()
+    spelled = unicodedata.normalize("NFKC", time).strip().lower()
+    is_present = not spelled or spelled in _PRESENT
+    moment = (here if is_present else _moment(time, _zone(from_timezone, here), here)).astimezone(_zone(timezone, here))
+    zone = getattr(moment.tzinfo, "key", "") or timezone.strip()
+    offset = moment.strftime("%z")
+    offset = f"UTC{offset[:3]}:{offset[3:5]}"
+    name = moment.tzname() or ""
+    where = ", ".join(dict.fromkeys(part for part in (zone, name, offset) if part))
+    japanese = (
+        f"{moment.year}年{_era(moment)}{moment.month}月{moment.day}日({_WEEKDAYS[moment.weekday()]}曜日) "
+        f"{moment.hour}時{moment.minute:02d}分{moment.second:02d}秒"
+    )
+    return f"{moment:%Y-%m-%d %H:%M:%S} {_ENGLISH_WEEKDAYS[moment.weekday()]} ({where}) / {japanese}"
 
-    # The parameter names are part of the tool's interface; no module of these names is needed here.
-    def clock(timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
-        here = now()
-        spelled = unicodedata.normalize("NFKC", time).strip().lower()
-        is_present = not spelled or spelled in _PRESENT
-        moment = here if is_present else _moment(time, _zone(from_timezone, here), here)
-        return _describe_moment(moment.astimezone(_zone(timezone, here)), timezone)
 
-    return clock
-
-
-def clock_of_question(now: Now = _system_now) -> Callable[[str], str]:
-    """Return the function that answers a question about times and days in a sentence of its language."""
-
-    def tell(question: str) -> str:
-        here = now()
-        zones = [zone for zone, _, _ in places_in(question)]
-        time = _time_in(question)
-        if time is not None:
-            source, target = _direction(question, time)
-            if source == target:
-                # Of which place it is, or where it is wanted, is in words that were not read.
-                raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
-            moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
-            return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
-        zone = zones[-1] if zones else ""
-        there = here.astimezone(_zone(zone, here))
-        if not zones and _OF_A_PLACE.search(with_digits(question)):
-            # The time of another place would be wrong.
+def clock_question(now: Now, question: str) -> str:
+    """Answer a question about times and days in a sentence of its language."""
+    here = now()
+    zones = [zone for zone, _, _ in places_in(question)]
+    time = _time_in(question)
+    if time is not None:
+        source, target = _direction(question, time)
+        if source == target:
+            # Of which place it is, or where it is wanted, is in words that were not read.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
-        days = days_in(question, there.date())
-        other = next((day for day in days if day != there.date()), None)
-        if not days and counts_days(question):
-            # Until which day is in words that were not read.
-            raise LocalToolError(sentences_for(question)["no_day"], "unclear", question)
-        if other is not None and not zones:
-            return _day_sentence(question, other, there)
-        key, era = "now_there" if zone else "now_here", _era(there).strip("()")
-        text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, there))
-        # The year of the Japanese calendar, in English where it is asked for.
-        return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
-
-    return tell
+        moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
+        return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
+    zone = zones[-1] if zones else ""
+    there = here.astimezone(_zone(zone, here))
+    if not zones and _OF_A_PLACE.search(with_digits(question)):
+        # The time of another place would be wrong.
+        raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
+    days = days_in(question, there.date())
+    other = next((day for day in days if day != there.date()), None)
+    if not days and counts_days(question):
+        # Until which day is in words that were not read.
+        raise LocalToolError(sentences_for(question)["no_day"], "unclear", question)
+    if other is not None and not zones:
+        return _day_sentence(question, other, there)
+    key, era = "now_there" if zone else "now_here", _era(there).strip("()")
+    text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, there))
+    # The year of the Japanese calendar, in English where it is asked for.
+    return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
 
 
 def counts_days(question: str) -> bool:
@@ -322,19 +324,6 @@ def _day_sentence(question: str, day: date, here: datetime) -> str:
         for name, each in (("date", day), ("today", here.date()))
     }
     return texts["day_ahead" if count > 0 else "day_before"].format(count=abs(count), **values)
-
-
-def _describe_moment(moment: datetime, requested: str) -> str:
-    zone = getattr(moment.tzinfo, "key", "") or requested.strip()
-    offset = moment.strftime("%z")
-    offset = f"UTC{offset[:3]}:{offset[3:5]}"
-    name = moment.tzname() or ""
-    where = ", ".join(dict.fromkeys(part for part in (zone, name, offset) if part))
-    japanese = (
-        f"{moment.year}年{_era(moment)}{moment.month}月{moment.day}日({_WEEKDAYS[moment.weekday()]}曜日) "
-        f"{moment.hour}時{moment.minute:02d}分{moment.second:02d}秒"
-    )
-    return f"{moment:%Y-%m-%d %H:%M:%S} {_ENGLISH_WEEKDAYS[moment.weekday()]} ({where}) / {japanese}"
 
 
 # strftime would use the locale of the process.

@@ -87,22 +87,19 @@ def _run_tool(function: Callable[..., str], folder: Path, *words: str, **argumen
     try:
         return function(folder, *words, **arguments)
     except FileNotFoundError as error:
-        raise _missing(folder, str(error.filename)) from None
+        # With the nearest names.
+        name = str(error.filename)
+        names = [f"{parent}{entry[0]}" for _, parent, entry in islice(_walk(folder), _MOST_SEARCHED)]
+        stems = {_comparable(Path(path).stem): path for path in names}
+        near = get_close_matches(_comparable(Path(name).stem), stems, n=_MOST_SUGGESTED, cutoff=_NEAR)
+        suggestions = [normalize("NFC", stems[stem]) for stem in near] or [
+            normalize("NFC", path) for path in names[:_MOST_SUGGESTED]
+        ]
+        there = f"; there is {', '.join(suggestions)}" if suggestions else ""
+        raise LocalToolError(f"There is no {name[:80]}{there}.", "not_found", name, suggestions) from None
     except OSError as error:
         subject = error.filename if isinstance(error.filename, str) else "it"
         raise LocalToolError(f"{subject} cannot be used: {error.strerror}.", "unusable", subject) from None
-
-
-def _missing(folder: Path, name: str) -> LocalToolError:
-    """Return the error about a file or folder that is not there, with the nearest names."""
-    names = [f"{parent}{entry[0]}" for _, parent, entry in islice(_walk(folder), _MOST_SEARCHED)]
-    stems = {_comparable(Path(path).stem): path for path in names}
-    near = get_close_matches(_comparable(Path(name).stem), stems, n=_MOST_SUGGESTED, cutoff=_NEAR)
-    suggestions = [normalize("NFC", stems[stem]) for stem in near] or [
-        normalize("NFC", path) for path in names[:_MOST_SUGGESTED]
-    ]
-    there = f"; there is {', '.join(suggestions)}" if suggestions else ""
-    return LocalToolError(f"There is no {name[:80]}{there}.", "not_found", name, suggestions)
 
 
 def list_of_question(folder: Path, question: str) -> str:
@@ -193,10 +190,6 @@ def _has_word(text: str, word: str) -> bool:
     return re.search(rf"(?<![a-z]){re.escape(word)}" if word.isascii() else re.escape(word), text) is not None
 
 
-def _share_in_names(folder: Path, question: str) -> float:
-    return min(1.0, max((_share_named(Path(entry[0]).stem, question) for _, _, entry in _walk(folder)), default=0.0))
-
-
 def _share_in_folders(folder: Path, question: str) -> float:
     """Return which part of a question's own words is the name of a folder: a list answers no other words."""
     folders = {parent.split("/")[-2] for _, parent, _ in _walk(folder) if parent}
@@ -207,7 +200,9 @@ def _share_in_folders(folder: Path, question: str) -> float:
 
 _SHARES: Mapping[str, Callable[[Path, str], float]] = {
     "list_directory": _share_in_folders,
-    "read_text_file": _share_in_names,
+    "read_text_file": lambda folder, question: min(
+        1.0, max((_share_named(Path(entry[0]).stem, question) for _, _, entry in _walk(folder)), default=0.0)
+    ),
     "search_files": _share_in_texts,
 }
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rkllm_mcp.builtin.calculator import calculate, calculate_question
-from rkllm_mcp.builtin.clock import clock_of, clock_of_question
+from rkllm_mcp.builtin.clock import clock, clock_question, system_now
 from rkllm_mcp.builtin.files import file_tools
 from rkllm_mcp.builtin.function import (
     QUESTION,
@@ -50,7 +50,7 @@ def _told(read_device: DeviceReader | None, question: str) -> str:
 
 # Each makes the function of a tool from a device reader, which is None without readings.
 MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
-    "clock": lambda _: clock_of(),
+    "clock": lambda _: partial(clock, system_now),
     "calculator": lambda _: calculate,
     "convert_units": lambda _: convert_units,
     "device_status": lambda read_device: lambda: _told(read_device, ""),
@@ -59,7 +59,7 @@ MAKERS: Mapping[str, Callable[[DeviceReader | None], Function]] = {
 
 # Each makes what answers the user's own words, of the tools that find their values in them.
 _OF_QUESTION: Mapping[str, Callable[[DeviceReader | None], Callable[[str], str]]] = {
-    "clock": lambda _: clock_of_question(),
+    "clock": lambda _: partial(clock_question, system_now),
     "calculator": lambda _: calculate_question,
     "convert_units": lambda _: convert_question,
     "device_status": lambda read_device: partial(_told, read_device),

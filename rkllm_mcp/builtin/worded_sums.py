@@ -25,7 +25,8 @@ _LESS_TAX = (
     rf"|税込.*(?:税|{_NUMBER}%)を?(?:{_NUMBER}%)?を?(?:抜|引|除)"
 )
 _WITH_TAX = r"税|\btax\b|\bvat\b"
-_WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
+# How many percent something is.
+WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
 # The 1 of a unit price, as in 30日で割ると1日いくら, does not belong to the sum.
 ONE_OF_EACH = re.compile(
     r"(?<!\d)1(?:日|人|個|本|回|枚|[かヶ]月|週間?|年間?)(?=あたり|当たり|につき|いくら|何|なんぼ|だと)"
@@ -110,11 +111,6 @@ def expression_of(text: str) -> str:
     return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
 
 
-def is_share(text: str) -> bool:
-    """Return True if a text asks how many percent something is."""
-    return _has(_WHICH_SHARE, text)
-
-
 def _of_prices(text: str) -> str:
     """Read prices with their counts, if every number of the text is one of these."""
     goods = [(name, match[name]) for match in _GOODS.finditer(text) if (name := match.lastgroup or "") != "one"]
@@ -149,7 +145,7 @@ def _with_percent(text: str, numbers: Sequence[str]) -> str:
 
 
 def _of_several(text: str, numbers: Sequence[str]) -> str:
-    if len(numbers) == 2 and _has(_WHICH_SHARE, text):
+    if len(numbers) == 2 and _has(WHICH_SHARE, text):
         if not _has(_OF_WHICH, text):
             return ""
         # 120人のうち45人は何%, "36 of 48" but 45は120の何%.

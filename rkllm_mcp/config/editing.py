@@ -39,24 +39,27 @@ _LOCK_RETRY_S = 0.02
 _BEHIND_VALUE = re.compile(r"=(?:\"[^\"]*\"|'[^']*'|[^\"'#])*?(\s*#.*)")
 
 
-def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
-    """Append servers to a configuration file, creating it if necessary."""
+def add_servers(path: Path, servers: Sequence[Mapping[str, Any]], *, of_new_names: bool = False) -> None:
+    """Append servers to a configuration file, creating it if necessary.
+
+    A UsageError if they are to be ``of_new_names`` and the file has a server of the name of one.
+    """
+    plain = [_plain(server) for server in servers]
     with _lock(path):
-        _append_servers(path, servers)
-
-
-def _append_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
-    before, plain = _read_table(path), [_plain(server) for server in servers]
-    if _is_json(path, before):
-        if is_list(before.get("servers")):
-            _write_json(path, {**before, "servers": [*before["servers"], *plain]})
+        for server in plain if of_new_names else ():
+            if server["name"] in names_in(path):
+                raise UsageError(f"{path} has a server {server['name']!r}; remove it first, or choose another name")
+        before = _read_table(path)
+        if _is_json(path, before):
+            if is_list(before.get("servers")):
+                _write_json(path, {**before, "servers": [*before["servers"], *plain]})
+                return
+            theirs = {server["name"]: _without(server, "name") for server in plain}
+            _write_json(path, {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}})
             return
-        theirs = {server["name"]: _without(server, "name") for server in plain}
-        _write_json(path, {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}})
-        return
-    blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
-    after = {**before, "servers": [*before.get("servers", []), *plain]}
-    _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+        blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
+        after = {**before, "servers": [*before.get("servers", []), *plain]}
+        _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
 def set_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
@@ -89,10 +92,7 @@ def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     raw = {"servers": [dict(entry)]}
     checked_servers(raw, "the new server", path)
     (table,) = (tidy(added.table) for added in entries_of(raw, {}, "the new server"))
-    with _lock(path):
-        if entry["name"] in names_in(path):
-            raise UsageError(f"{path} has a server {entry['name']!r}; remove it first, or choose another name")
-        _append_servers(path, [table])
+    add_servers(path, [table], of_new_names=True)
     return table
 
 
@@ -184,15 +184,13 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
         tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
         return f"{head}[\n{item}{tail}"
 
-    def edit_text(text: str) -> str:
-        return _with_assignment(text, "service", r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n", put_first)
-
+    pattern, new = r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n"
     advice = f"add this to api_keys in [service] by hand:\n{item}"
     with _lock(path):
         before = _read_table(path)
         service: dict[str, Any] = before.get("service", {})
         after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
-        _edit(path, before, after, edit_text, advice)
+        _edit(path, before, after, lambda text: _with_assignment(text, "service", pattern, new, put_first), advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:

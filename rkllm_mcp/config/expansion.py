@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
@@ -87,16 +87,6 @@ def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> An
     return value
 
 
-def with_python(words: Iterable[str]) -> list[str]:
-    """Return the words of a command as they run: ``${PYTHON}`` is the interpreter of this program."""
-    return [word.replace("${PYTHON}", sys.executable) for word in words]
-
-
 def expand_known(text: str, env: Mapping[str, str]) -> str:
     """Replace the variables that are set; others stay as placeholders for a request's tokens."""
-
-    def replace(match: re.Match[str]) -> str:
-        _, name, _, default = match.groups()
-        return env.get(name, match.group(0) if default is None else default)
-
-    return _VARIABLE.sub(replace, text)
+    return _VARIABLE.sub(lambda match: env.get(match[2], match[0] if match[4] is None else match[4]), text)

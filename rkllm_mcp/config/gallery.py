@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rkllm_mcp.config.expansion import with_python
 from rkllm_mcp.errors import UsageError
 
 _META = "io.github.rkllm-mcp/gallery"
@@ -43,7 +43,7 @@ def gallery() -> tuple[dict[str, Any], ...]:
                 "description": server["description"],
                 "description_ja": meta["description_ja"],
                 "version": server["version"],
-                "command": with_python(command),
+                "command": [word.replace("${PYTHON}", sys.executable) for word in command],
                 "reaches": meta["reaches"],
                 "needs_folder": _FOLDER in command,
                 "is_sandboxed": "table" not in meta,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, quote_plus
 
-from rkllm_mcp.config.secrets import REDACTED, SHORTEST_REDACTED_CHARS, is_secret_name
+from rkllm_mcp.config.secrets import REDACTED, is_secret_name
 
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 # Everything but visible ASCII, space and tab: other characters end the header or are refused by HTTP.
@@ -64,14 +64,9 @@ def fill(template: Mapping[str, str], tokens: Mapping[str, str]) -> dict[str, st
     return filled
 
 
-def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:
-    """Return the token names that belong to a server: its own name and those in its ``headers_template``."""
-    return frozenset((server, *(name for value in template.values() for name in placeholders(value))))
-
-
 def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, str]) -> Mapping[str, str]:
     """Return the request's tokens by placeholder; for a single one the token named like the server counts, too."""
-    names = set(claimed_by("", template) - {""})
+    names = {name for value in template.values() for name in placeholders(value)} - {""}
     server_tokens = {name: tokens[name] for name in names if name in tokens}
     if not server_tokens and len(names) == 1 and server in tokens:
         return {names.pop(): tokens[server]}
@@ -86,11 +81,6 @@ def secrets_of(template: Mapping[str, str], tokens: Mapping[str, str]) -> tuple[
             # "Bearer abc" is a scheme and a key; the server may echo both together or the key alone.
             secrets |= {value.strip(), value.strip().rpartition(" ")[2]}
     return tuple(sorted(secrets - {""}, key=len, reverse=True))
-
-
-def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secrets in configured headers that are long enough to be redacted safely."""
-    return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= SHORTEST_REDACTED_CHARS)
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

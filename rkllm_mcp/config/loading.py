@@ -111,12 +111,6 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
     )
 
 
-def writable_file() -> Path:
-    """Return the file that commands write: ``./mcp_config.toml`` if it exists, else the user's own."""
-    local, personal, _ = search_order()
-    return local if local.is_file() else personal
-
-
 def shadowed_file(source: Path | None, env: Mapping[str, str] = os.environ) -> Path | None:
     """Return the configuration file that the one of the working folder hides; None if ``source`` hides none."""
     local, *shadowed = search_order(env)

@@ -42,15 +42,6 @@ def is_hashed(entry: str) -> bool:
     return _HASHED.fullmatch(entry) is not None
 
 
-def problem_of_entry(entry: str) -> str:
-    """Return the defect of an entry of a configuration, as a description; empty if valid."""
-    if not entry.strip():
-        return "an empty key"
-    if entry.startswith(SCHEME) and not is_hashed(entry):
-        return "a hash that is not whole"
-    return ""
-
-
 def problem_off_loopback(entries: Sequence[str]) -> str:
     """Return why these keys do not protect a service that other machines reach; empty if they do."""
     if not entries:

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.sampling import with_sampling
-from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry, problem_off_loopback, redact_config
+from rkllm_mcp.config.secrets import KEY_ADVICE, SCHEME, is_hashed, problem_off_loopback, redact_config
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
@@ -110,8 +110,10 @@ class ProviderSection(RemoteSection):
 
 
 def _checked_key(entry: str) -> str:
-    if problem := problem_of_entry(entry):
-        raise combination("", problem, KEY_ADVICE)
+    if not entry.strip():
+        raise combination("", "an empty key", KEY_ADVICE)
+    if entry.startswith(SCHEME) and not is_hashed(entry):
+        raise combination("", "a hash that is not whole", KEY_ADVICE)
     return entry
 
 

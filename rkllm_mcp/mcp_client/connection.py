@@ -23,8 +23,8 @@ import anyio
 import anyio.to_thread
 
 from rkllm_mcp import __version__
-from rkllm_mcp.config.header_templates import keys_of
-from rkllm_mcp.config.secrets import secrets_in_address
+from rkllm_mcp.config.header_templates import secrets_of
+from rkllm_mcp.config.secrets import SHORTEST_REDACTED_CHARS, secrets_in_address
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
@@ -87,7 +87,9 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._host = host or ConnectionServices()
         pause_s = self._host.restart_pause_s
         address = () if isinstance(spec, StdioServer) else secrets_in_address(spec.url)
-        hidden = (*secrets, *keys_of(self._headers), *address)
+        # Those that are long enough to be redacted safely.
+        keys = (secret for secret in secrets_of(self._headers, {}) if len(secret) >= SHORTEST_REDACTED_CHARS)
+        hidden = (*secrets, *keys, *address)
         super().__init__(spec, on_change, pause_s, restarts=restarts, secrets=hidden)
         self.timed_out = False
         self._memory = ServerCache(spec, self._host.remembered)

@@ -72,13 +72,13 @@ class _RedactedURL(httpx2.URL):
         return redact(super().__str__(), self._secrets)
 
 
+@dataclass(frozen=True)
 class HttpClient:
     """HTTP client for one API; ``open_http_client`` creates one."""
 
-    def __init__(self, client: httpx2.AsyncClient, reach: Reach | None, total_s: float) -> None:
-        self._client = client
-        self._reach = reach
-        self._total_s = total_s
+    client: httpx2.AsyncClient
+    reach: Reach | None  # limits the addresses
+    total_s: float  # the longest time for an answer
 
     async def send(
         self, request: Request, limit_bytes: int, secrets: Sequence[str] = (), *, any_type: bool = False
@@ -90,10 +90,10 @@ class HttpClient:
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
-                with anyio.fail_after(self._total_s):
+                with anyio.fail_after(self.total_s):
                     answer = await self._send_once(request, limit_bytes, secrets, any_type=any_type)
             except TimeoutError:
-                raise HttpClientError(f"The API's answer was not complete after {self._total_s:g} s.") from None
+                raise HttpClientError(f"The API's answer was not complete after {self.total_s:g} s.") from None
             except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
                 where = origin_of(request.url) or "its address"
                 detail = shorten(first_line(str(error)) or type(error).__name__, _MAX_REASON_CHARS).rstrip(".")
@@ -118,11 +118,11 @@ class HttpClient:
         self, request: Request, limit_bytes: int, secrets: Sequence[str], *, any_type: bool
     ) -> HttpResult:
         headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
-        sent = self._client.build_request(request.method, request.url, headers=headers, content=request.content)
-        if self._reach is not None:
-            self._reach.restrict(sent)
+        sent = self.client.build_request(request.method, request.url, headers=headers, content=request.content)
+        if self.reach is not None:
+            self.reach.restrict(sent)
         sent.url = _RedactedURL(request.url, secrets)
-        response = await self._client.send(sent, stream=True)
+        response = await self.client.send(sent, stream=True)
         try:
             return await _read_body(response, limit_bytes, any_type=any_type)
         finally:

@@ -190,7 +190,7 @@ class References:
         trail: list[str] = []
         while isinstance(reference := current.get("$ref"), str) and len(trail) < _MAX_HOPS:
             if reference in trail:
-                self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} refers to itself")
+                self.notes[f"$ref {reference[:_MAX_SHOWN]!r} refers to itself"] = None
                 return _NOTHING, tuple(trail)
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
@@ -202,7 +202,7 @@ class References:
 
     def _looked_up(self, reference: str) -> Any:
         if not reference.startswith("#"):
-            self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed")
+            self.notes[f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed"] = None
             return None
         target: Any = self._root
         for step in reference[1:].split("/")[1:]:
@@ -215,12 +215,9 @@ class References:
             if target is None:
                 break
         if not isinstance(target, (Mapping, bool)) or not reference.startswith("#/"):
-            self._add_note(f"$ref {reference[:_MAX_SHOWN]!r} has no target")
+            self.notes[f"$ref {reference[:_MAX_SHOWN]!r} has no target"] = None
             return None
         return cast("Any", target)
-
-    def _add_note(self, note: str) -> None:
-        self.notes[note] = None
 
 
 def as_node(value: Any) -> Node:

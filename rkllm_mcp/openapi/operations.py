@@ -53,14 +53,10 @@ _MAX_KEY_CHARS = 64
 
 def operation_name(operation_id: str, method: str, path: str, used_names: Collection[str]) -> str:
     """Return a name for an operation that is not in ``used_names``."""
-    by_path = safe_name(path_name(method, path))
+    # GET /users/list is get_users_list; names of placeholders count as words.
+    by_path = safe_name(f"{method.lower()}_{_NOT_IN_PATH_NAMES.sub('_', path).strip('_') or 'root'}")
     candidates = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
     return next((name for name in candidates if name not in used_names), None) or _with_number(by_path, used_names)
-
-
-def path_name(method: str, path: str) -> str:
-    """Return ``get_users_list`` for GET /users/list; names of placeholders count as words."""
-    return f"{method.lower()}_{_NOT_IN_PATH_NAMES.sub('_', path).strip('_') or 'root'}"
 
 
 def sent_path(path: str) -> str:

@@ -55,12 +55,7 @@ class Schemas:
     def __init__(self, references: References, detail: Detail) -> None:
         self._references = references
         self._detail = detail
-        self._nodes_left = detail.nodes
-
-    @property
-    def is_exhausted(self) -> bool:
-        """True if the node limit was reached, so that parts are missing."""
-        return self._nodes_left < 0
+        self.nodes_left = detail.nodes  # below zero parts are missing
 
     def argument(self, schema: Any, description: str = "") -> dict[str, Any]:
         """Return the reduced schema of an argument, with the description of the surrounding parameter or field."""
@@ -85,7 +80,7 @@ class Schemas:
 
     def fields_of_branch(self, branch: Any) -> Fields | None:
         """Return the properties of one branch of a union; None if it is not an object."""
-        if self._nodes_left <= 0:
+        if self.nodes_left <= 0:
             return None
         fields = self._own_fields(self._merge_all_of(branch, (), 0)[0])
         return fields if fields.properties else None
@@ -177,9 +172,9 @@ class Schemas:
 
     def _merge_all_of(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
         """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""
-        self._nodes_left -= 1
+        self.nodes_left -= 1
         node, followed = self._references.follow(schema)
-        if self._nodes_left < 0 or any(reference in trail for reference in followed):
+        if self.nodes_left < 0 or any(reference in trail for reference in followed):
             # A recursive schema: the model gets the outermost level.
             return {key: node[key] for key in ("type", "description") if key in node}, trail
         trail = (*trail, *followed)

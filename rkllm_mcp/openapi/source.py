@@ -121,7 +121,7 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
         schema = {"type": "object", "properties": arguments.properties}
         if arguments.required:
             schema["required"] = list(arguments.required)
-        if not schemas.is_exhausted and len(json.dumps(schema, ensure_ascii=False, default=str)) <= SCHEMA_CHARS:
+        if schemas.nodes_left >= 0 and len(json.dumps(schema, ensure_ascii=False, default=str)) <= SCHEMA_CHARS:
             break
     state.names.add(name)
     security = node.get("security", state.root.get("security"))

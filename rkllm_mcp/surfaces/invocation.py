@@ -236,12 +236,18 @@ class Session:
         self.show(values, self.terminal.table((), rows), as_json=as_json)
 
     def target_file(self) -> Path:
-        """Return the configuration file that a command may change: ``--config``, else see ``writable_file``."""
-        from rkllm_mcp.config.loading import writable_file
+        """Return the configuration file that a command may change.
+
+        It is the one of ``--config``, else ``./mcp_config.toml`` if it exists, else the user's own.
+        """
+        from rkllm_mcp.config.loading import search_order
 
         if self._is_demo():
             raise UsageError("the demo's configuration is not changed; 'rkllm-mcp setup' writes one of your own")
-        return writable_file() if self.config_path is None else Path(self.config_path).expanduser().absolute()
+        if self.config_path is not None:
+            return Path(self.config_path).expanduser().absolute()
+        local, personal, _ = search_order()
+        return local if local.is_file() else personal
 
 
 def emulation_note(model: str, language: Language = "en", *, has_weights: bool = False) -> str:

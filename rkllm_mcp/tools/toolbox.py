@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import anyio
 
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.config.header_templates import claimed_by
+from rkllm_mcp.config.header_templates import placeholders
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, matches_any
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
@@ -98,7 +98,8 @@ class Toolbox:
         for name, connection in self._connections.items():
             spec = connection.spec
             headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
-            claimed[name] = claimed_by(name, headers)
+            # The token of its own name, and those in its headers.
+            claimed[name] = frozenset((name, *(token for text in headers.values() for token in placeholders(text))))
         everything = frozenset[str]().union(*claimed.values())
         self._foreign_tokens = {name: everything - own_tokens for name, own_tokens in claimed.items()}
         self._reported: set[ToolKey] = set()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.builtin.calculator import calculate
-from rkllm_mcp.builtin.clock import clock_of
+from rkllm_mcp.builtin.clock import clock as clock_at
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.builtin.units import convert_units
 
@@ -122,7 +123,7 @@ def test_units_that_do_not_go_together_are_refused(value: float, source: str, ta
 
 
 NOON = datetime(2026, 11, 21, 12, 0, 5, tzinfo=timezone(timedelta(hours=9), "JST"))
-clock = clock_of(lambda: NOON)
+clock = partial(clock_at, lambda: NOON)
 
 
 @pytest.mark.parametrize("word", ["", " ", "now", "NOW", "今", "現在", "ｎｏｗ", "current time"])

@@ -10,7 +10,7 @@ import pytest
 from rkllm_base.days import days_in
 from rkllm_base.numbers import with_digits
 from rkllm_mcp.builtin.calculator import calculate
-from rkllm_mcp.builtin.clock import clock_of_question
+from rkllm_mcp.builtin.clock import clock_question
 from rkllm_mcp.builtin.files import list_of_question, read_of_question, search_of_question
 from rkllm_mcp.builtin.function import QUESTION, LocalToolError
 from rkllm_mcp.builtin.server import open_builtin
@@ -211,24 +211,24 @@ def test_a_question_without_quantity_or_wanted_unit_is_not_converted(question: s
     ],
 )
 def test_the_clock_answers_a_question_in_a_sentence_of_its_language(question: str, sentence: str) -> None:
-    assert clock_of_question(lambda: NOW)(question) == sentence
+    assert clock_question(lambda: NOW, question) == sentence
 
 
 @pytest.mark.parametrize("question", ["how many days till my trip", "あと何日で遠足？"])
 def test_the_time_here_is_not_an_answer_about_a_day_that_is_not_known(question: str) -> None:
     with pytest.raises(LocalToolError, match=r"does not name a day|どの日"):
-        clock_of_question(lambda: NOW)(question)
+        clock_question(lambda: NOW, question)
 
 
 @pytest.mark.parametrize("question", ["what time is it in Narnia", "time in kushiro"])
 def test_the_time_here_is_not_an_answer_about_a_place_that_is_not_known(question: str) -> None:
     with pytest.raises(LocalToolError, match="does not name two places"):
-        clock_of_question(lambda: NOW)(question)
+        clock_question(lambda: NOW, question)
 
 
 def test_a_time_is_not_converted_where_no_other_place_is_known() -> None:
     with pytest.raises(LocalToolError, match="does not name two places"):
-        clock_of_question(lambda: NOW)("the meeting is at 10am in Gotham, when is that for me?")
+        clock_question(lambda: NOW, "the meeting is at 10am in Gotham, when is that for me?")
 
 
 @pytest.fixture

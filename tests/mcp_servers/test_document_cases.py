@@ -159,7 +159,7 @@ async def test_scanned_words_get_their_long_vowel_marks() -> None:
 
 @pytest.mark.parametrize("cases", MIN_SHARES)
 def test_places_are_understood_as_people_say_them(cases: str) -> None:
-    japan = Gazetteer.read(json.loads((cases_folder() / "area.json").read_text("utf-8")))
+    japan = Gazetteer(json.loads((cases_folder() / "area.json").read_text("utf-8")))
     failures: dict[str, str] = {}
     rows = _rows("weather", cases)
     for row in rows:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.openapi.document import DocumentError, as_node, parse_document
-from rkllm_mcp.openapi.operations import describe, path_name, shorten_to_sentence
+from rkllm_mcp.openapi.operations import describe, operation_name, shorten_to_sentence
 from rkllm_mcp.openapi.source import SCHEMA_CHARS, convert
 from tests.support.api_calls import specification
 from tests.support.shared import shared_path
@@ -49,10 +49,10 @@ def test_a_real_specification_converts_whole_and_compact(name: str, count: int, 
 
 
 def test_operations_without_an_id_are_named_by_method_and_path() -> None:
-    assert path_name("GET", "/users/list") == "get_users_list"
-    assert path_name("post", "/incidents") == "post_incidents"
-    assert path_name("get", "/users/{user-id}/items.json") == "get_users_user-id_items_json"
-    assert path_name("get", "/") == "get_root"
+    assert operation_name("", "GET", "/users/list", ()) == "get_users_list"
+    assert operation_name("", "post", "/incidents", ()) == "post_incidents"
+    assert operation_name("", "get", "/users/{user-id}/items.json", ()) == "get_users_user-id_items_json"
+    assert operation_name("", "get", "/", ()) == "get_root"
 
 
 def test_names_are_safe_and_no_two_are_the_same() -> None:

@@ -29,7 +29,6 @@ from rkllm_base.installation import (
     installed_extras,
     is_debian_package,
     is_pipx_app,
-    is_uv_tool,
     own_uv_folder,
 )
 from rkllm_mcp import __version__
@@ -126,7 +125,8 @@ def installer_command(action: str) -> list[str] | None:
         words = ["install", "--only-upgrade"] if action == "upgrade" else ["remove", "--yes"]
         sudo = [] if os.geteuid() == 0 else ["sudo"]
         return [*sudo, "apt-get", *words, PACKAGE]
-    if is_uv_tool():
+    # Written by ``uv tool`` into the environments that it makes.
+    if (Path(sys.prefix) / "uv-receipt.toml").exists():
         # A package that was installed from a folder keeps its version number; it is built anew all the same.
         again = ["--no-cache", "--compile-bytecode", "--reinstall-package", PACKAGE] if action == "upgrade" else []
         return [find_uv() or "uv", "tool", action, *again, PACKAGE]

@@ -18,7 +18,6 @@ import typer
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.config.claude_desktop import entries_of
 from rkllm_mcp.config.editing import add_server, add_servers, checked_servers, names_in, remove_server, tidy
-from rkllm_mcp.config.expansion import with_python
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.errors import ConfigError, UsageError
@@ -241,7 +240,7 @@ def install_command(
     is_sandboxed = SANDBOX not in notes or SANDBOX not in missing
     # Its own mistakes are told before a person is asked.
     new = gallery_server(name, at, config, session.target_file(), is_sandboxed=is_sandboxed)
-    line = shlex.join(with_python([new["command"], *new["args"]]))
+    line = shlex.join(word.replace("${PYTHON}", sys.executable) for word in (new["command"], *new["args"]))
     question = translate("servers.no_sandbox", language, name=name, command=line)
     if not (
         is_sandboxed

@@ -34,7 +34,7 @@ def published(hour: int) -> datetime:
 
 
 def read(document: object, codes: AreaCodes = TOKYO) -> AreaForecast:
-    forecast = OfficeForecast.read(document).for_area(codes)
+    forecast = OfficeForecast(document).for_area(codes)
     assert forecast
     return forecast
 
@@ -120,7 +120,7 @@ def test_arrays_shorter_than_their_times_are_read_up_to_their_end() -> None:
 
 def test_a_file_without_the_area_says_nothing_about_it() -> None:
     nowhere = replace(TOKYO, area="999999")
-    assert OfficeForecast.read(invented_forecast("130000", published(17))).for_area(nowhere) is None
+    assert OfficeForecast(invented_forecast("130000", published(17))).for_area(nowhere) is None
 
 
 def test_an_office_with_one_week_area_needs_no_table_to_find_it() -> None:
@@ -135,7 +135,7 @@ def test_a_file_of_the_next_days_alone_is_read() -> None:
 @pytest.mark.parametrize("document", [[], {}, None, "", [[]], [{"publishingOffice": "x"}], [1]])
 def test_something_that_is_not_a_forecast_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="validation error"):
-        OfficeForecast.read(document)
+        OfficeForecast(document)
 
 
 def test_a_station_named_like_the_municipality_comes_first() -> None:
@@ -178,7 +178,7 @@ def tables_in(folder: Path) -> CodeTables:
 def test_every_saved_forecast_tells_a_week_of_every_area(name: str) -> None:
     folder = cases_folder()
     document = json.loads((folder / name).read_text("utf-8"))
-    office = OfficeForecast.read(document)
+    office = OfficeForecast(document)
     tables = tables_in(folder)
     reported = datetime.fromisoformat(document[0]["reportDatetime"])
     for row in document[0]["timeSeries"][0]["areas"]:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from mcp_servers.weather.areas import PREFECTURES
-from mcp_servers.weather.gazetteer import Gazetteer, fold, is_kana, romaji_key
+from mcp_servers.weather.gazetteer import Gazetteer, fold, romaji_key
 from tests.support.fake_jma import cases_folder
 from tests.support.jma_forecasts import small_table
 
 
 @pytest.fixture(scope="module")
 def small() -> Gazetteer:
-    return Gazetteer.read(small_table("area"))
+    return Gazetteer(small_table("area"))
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def area_table() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def japan(area_table: dict[str, Any]) -> Gazetteer:
-    return Gazetteer.read(area_table)
+    return Gazetteer(area_table)
 
 
 def names(gazetteer: Gazetteer, question: str) -> list[str]:
@@ -164,7 +164,7 @@ def test_every_landmark_and_region_names_places_of_the_agencys_table(japan: Gaze
 @pytest.mark.parametrize("document", [[], {}, {"offices": {}}, "<html>", None, {"class10s": {"1": 2}}])
 def test_something_that_is_not_an_area_table_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="validation error"):
-        Gazetteer.read(document)
+        Gazetteer(document)
 
 
 def test_the_table_has_forty_seven_prefectures_and_each_capital_is_in_the_agencys_table(japan: Gazetteer) -> None:
@@ -292,6 +292,6 @@ def test_width_spaces_kana_script_and_variant_characters_do_not_matter(one: str,
 
 
 def test_kana_is_distinguished_from_kanji() -> None:
-    assert is_kana(fold("シンジュク"))
-    assert not is_kana(fold("新ジュク"))
-    assert not is_kana("")
+    assert romaji_key("シンジュク") == "shinjuku"
+    assert romaji_key("新ジュク") == ""
+    assert romaji_key("") == ""

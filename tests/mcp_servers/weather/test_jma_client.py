@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,7 +12,7 @@ import anyio
 import pytest
 
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
-from mcp_servers.weather.jma_client import DocumentStore, JmaClient, StoredDocument, open_jma_client
+from mcp_servers.weather.jma_client import DocumentStore, JmaClient, StoredDocument
 from mcp_servers.weather.settings import AGENCY_URL, Settings, clock_from, settings_from
 from tests.support.fake_jma import FakeAgency
 from tests.support.outside import WITHOUT_END, hostile_server
@@ -72,7 +73,7 @@ async def ask(jma: JmaClient) -> tuple[object, bool]:
 
 
 async def test_questions_at_the_same_time_are_one_request(fake: FakeAgency, clock: SetClock) -> None:
-    async with open_jma_client(settings(fake), clock) as jma, anyio.create_task_group() as tasks:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma, anyio.create_task_group() as tasks:
         for _ in range(5):
             tasks.start_soon(ask, jma)
     assert fake.count() == 1
@@ -80,7 +81,7 @@ async def test_questions_at_the_same_time_are_one_request(fake: FakeAgency, cloc
 
 async def test_an_old_document_is_asked_for_on_condition_that_it_changed(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         await ask(jma)
         clock.pass_minutes(11)
         assert await ask(jma) == ({"a": 1}, False)
@@ -98,7 +99,7 @@ async def test_an_old_document_is_asked_for_on_condition_that_it_changed(fake: F
 
 
 async def test_a_clock_set_back_makes_a_document_old(fake: FakeAgency, clock: SetClock) -> None:
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         await ask(jma)
         clock.pass_minutes(-60)
         await ask(jma)
@@ -107,7 +108,7 @@ async def test_a_clock_set_back_makes_a_document_old(fake: FakeAgency, clock: Se
 
 async def test_documents_outlive_the_process(fake: FakeAgency, clock: SetClock, tmp_path: Path) -> None:
     for _ in range(2):
-        async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        async with aclosing(JmaClient(settings(fake, tmp_path), clock)) as jma:
             value, _ = await ask(jma)
             assert value
     assert fake.count() == 1
@@ -119,7 +120,7 @@ async def test_a_failing_server_is_tried_three_times_and_then_the_old_document_s
     fake: FakeAgency, clock: SetClock, status: int
 ) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         await ask(jma)
         fake.fail(status)
         clock.pass_minutes(11)
@@ -131,7 +132,7 @@ async def test_a_failing_server_is_tried_three_times_and_then_the_old_document_s
 
 async def test_a_passing_failure_is_not_noticed(fake: FakeAgency, clock: SetClock) -> None:
     fake.fail_next(2)
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         _, stale = await ask(jma)
     assert not stale
     assert fake.count() == 3
@@ -139,7 +140,7 @@ async def test_a_passing_failure_is_not_noticed(fake: FakeAgency, clock: SetCloc
 
 async def test_an_agency_that_does_not_answer_is_given_up(fake: FakeAgency, clock: SetClock) -> None:
     fake.hang()
-    async with open_jma_client(replace(settings(fake), read_timeout_s=0.05), clock) as jma:
+    async with aclosing(JmaClient(replace(settings(fake), read_timeout_s=0.05), clock)) as jma:
         with pytest.raises(AgencyUnreachableError, match="ReadTimeout"):
             await ask(jma)
     fake.wait_for(3)
@@ -149,7 +150,7 @@ async def test_an_agency_that_does_not_answer_is_given_up(fake: FakeAgency, cloc
 async def test_all_tries_together_are_bounded(fake: FakeAgency, clock: SetClock) -> None:
     fake.hang()
     slow = Settings(base_url=fake.base_url, read_timeout_s=30, total_timeout_s=0.05)
-    async with open_jma_client(slow, clock) as jma:
+    async with aclosing(JmaClient(slow, clock)) as jma:
         with pytest.raises(AgencyUnreachableError, match=r"no answer in 0\.05 s"):
             await ask(jma)
 
@@ -162,7 +163,7 @@ async def test_a_document_without_end_is_given_up_and_the_old_one_serves(
     with hostile_server() as outside:
         outside.way = way
         hostile = replace(settings(fake, tmp_path), base_url=outside.url, total_timeout_s=1)
-        async with open_jma_client(hostile, clock) as jma:
+        async with aclosing(JmaClient(hostile, clock)) as jma:
             with pytest.raises((AgencyUnreadableError, AgencyUnreachableError)):
                 await ask(jma)
             stored = StoredDocument(outside.url + DOCUMENT, clock().timestamp(), "", "", b'{"a": 1}')
@@ -175,7 +176,7 @@ async def test_a_document_without_end_is_given_up_and_the_old_one_serves(
 
 async def test_a_missing_document_is_not_a_missing_network(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {}, status=404)
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         with pytest.raises(AgencyUnreadableError, match="HTTP 404"):
             await ask(jma)
     assert fake.count() == 1
@@ -186,7 +187,7 @@ async def test_an_answer_that_is_not_a_json_is_an_error_and_not_stored(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, body: bytes
 ) -> None:
     fake.serve(DOCUMENT, body)
-    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+    async with aclosing(JmaClient(settings(fake, tmp_path), clock)) as jma:
         with pytest.raises(AgencyUnreadableError, match=r"week_area05\.json"):
             await ask(jma)
     assert names_in(tmp_path) == []
@@ -194,7 +195,7 @@ async def test_an_answer_that_is_not_a_json_is_an_error_and_not_stored(
 
 async def test_an_unreadable_answer_does_not_replace_a_good_one(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, [1])
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         await jma.document(DOCUMENT, a_list, max_age_s=1)
         clock.pass_minutes(1)
         fake.serve(DOCUMENT, {"now": "different"})
@@ -204,7 +205,7 @@ async def test_an_unreadable_answer_does_not_replace_a_good_one(fake: FakeAgency
 
 async def test_the_reason_of_an_unreadable_answer_is_one_line(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {})
-    async with open_jma_client(settings(fake), clock) as jma:
+    async with aclosing(JmaClient(settings(fake), clock)) as jma:
         with pytest.raises(AgencyUnreadableError) as caught:
             await jma.document(DOCUMENT, a_list, max_age_s=1)
     assert caught.value.reason == "not a list"
@@ -216,7 +217,7 @@ async def test_a_cache_folder_that_cannot_be_made_only_costs_requests(
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     for _ in range(2):
-        async with open_jma_client(settings(fake, blocked / "weather"), clock) as jma:
+        async with aclosing(JmaClient(settings(fake, blocked / "weather"), clock)) as jma:
             await ask(jma)
     assert fake.count() == 2
 
@@ -226,7 +227,7 @@ async def test_a_damaged_file_in_the_cache_is_passed_over(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, damage: bytes
 ) -> None:
     for _ in range(2):
-        async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        async with aclosing(JmaClient(settings(fake, tmp_path), clock)) as jma:
             await ask(jma)
         (kept,) = names_in(tmp_path)
         (tmp_path / kept).write_bytes(damage)
@@ -237,10 +238,10 @@ async def test_a_stored_document_that_can_no_longer_be_read_is_requested_again(
     fake: FakeAgency, clock: SetClock, tmp_path: Path
 ) -> None:
     fake.serve(DOCUMENT, {"old": "form"})
-    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+    async with aclosing(JmaClient(settings(fake, tmp_path), clock)) as jma:
         await ask(jma)
     fake.serve(DOCUMENT, ["new form"])
-    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+    async with aclosing(JmaClient(settings(fake, tmp_path), clock)) as jma:
         fetched = await jma.document(DOCUMENT, a_list, max_age_s=TEN_MINUTES_S)
     assert fetched.value == ["new form"]
 
