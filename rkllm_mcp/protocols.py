@@ -79,7 +79,7 @@ class ElicitationAnswer:
 class SharedQuestions(Protocol):
     """Questions for a person that other boards show as well; the methods raise a ``StoreError``."""
 
-    async def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> None:
+    def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> Awaitable[None]:
         """Store a question, which is open for that long."""
         ...
 
@@ -87,7 +87,7 @@ class SharedQuestions(Protocol):
         """Return the answer to a question; None if none exists yet."""
         ...
 
-    async def close(self, tenant: str, question_id: str) -> Any:
+    def close(self, tenant: str, question_id: str) -> Awaitable[Any]:
         """Delete a question and return the answer that was given to it, if any."""
         ...
 

@@ -95,7 +95,7 @@ class Recorder:
             except StoreError as error:
                 return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
             self._is_failing = False
-            if is_new and conversation.kept_turns and not self.conversations.is_lasting:
+            if is_new and conversation.kept_turns and not self.conversations.database.is_lasting:
                 return f"[Memory: this answer was not kept: {_NO_FILE}]"
             return _OTHERS if newer_turns else ""
         return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"

@@ -32,7 +32,7 @@ from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, next_moment, read_rule, read_zone
 from rkllm_mcp.schedules.sentences import read_sentence
 from rkllm_mcp.schedules.webhooks import Notice, post_webhook
-from rkllm_mcp.store.schedules import Schedules
+from rkllm_mcp.store.schedules import TOPIC, Schedules
 from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import Language, collapse_whitespace, language_of_text, shorten
 
@@ -112,7 +112,7 @@ class ScheduleRunner:
                     due = await self._schedules.next_at(self._tenant)
                     if due is not None:
                         pause_s = min(LOOK_S, max(0.0, due - await self._schedules.now()))
-                await self._schedules.wait_for_change(pause_s)
+                await self._schedules.database.wait_for_change(TOPIC, pause_s)
 
     async def look(self) -> None:
         """Claim what is due now, and say reminders."""

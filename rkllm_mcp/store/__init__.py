@@ -16,7 +16,7 @@ import anyio
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.boards import RENEWAL_S, Leases
 from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredResponses, append_again
-from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database, state_file
+from rkllm_mcp.store.database import Database, SQLiteDatabase, open_database, state_file
 from rkllm_mcp.store.limits import Limits, StoreLimits
 from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.store.outbox import Behind, Outbox
@@ -132,21 +132,18 @@ async def open_store(
         if url is not None:
             from rkllm_mcp.store.postgres import database_time, open_postgres
 
-            def now(transaction: Transaction) -> float:
-                return database_time(transaction)[1]
-
             opening = open_postgres(url, tenant, on_problem=on_problem, required=required)
-            shared = server = await stack.enter_async_context(opening)
-            devices = DeviceKeys(shared, since_boot=database_time)
-            leases = Leases(shared, server.board, now)
-            schedules = Schedules(shared, server.board, now, is_shared=True)
+            shared = postgres = await stack.enter_async_context(opening)
+            devices = DeviceKeys(shared, since_boot=lambda transaction: ("", database_time(transaction)))
+            leases = Leases(shared, postgres.server.board, database_time)
+            schedules = Schedules(shared, postgres.server.board, database_time, is_shared=True)
             # Limits are read in the thread of the database.
             report = partial(asyncio.get_running_loop().call_soon_threadsafe, on_problem)
-            agreed = AgreedLimits(limits, given, now, report)
+            agreed = AgreedLimits(limits, given, database_time, report)
             with suppress(StoreError):  # the database is away; what is deleted then asks again
                 await shared.ask(agreed.read)
             outbox = Outbox(database, shared, tenant, {EXCHANGE: append_again, TOKENS: add_tokens})
-            server.keep = outbox.keep
+            postgres.keep = outbox.keep
         yield Store(
             database,
             shared,

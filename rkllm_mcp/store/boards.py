@@ -11,9 +11,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.database import Database, Transaction, in_transaction
 
 # A board that has not renewed its row for that long is dead: its answers are broken off.
 LEASE_S = 7.0
@@ -28,8 +29,8 @@ _TAKE = f"""
 INSERT INTO answers (tenant, conversation, number, board) VALUES (?, ?, 1, ?)
 ON CONFLICT (tenant, conversation) DO UPDATE SET number = answers.number + 1, board = excluded.board, is_cancelled = 0
 WHERE answers.board = excluded.board OR NOT {_ANSWER_LIVES} RETURNING number"""  # noqa: S608
-_NUMBER = "SELECT number FROM answers WHERE tenant = ? AND conversation = ?"
-_END = "UPDATE answers SET board = '' WHERE tenant = ? AND conversation = ? AND number = ?"
+ANSWER_NUMBER = "SELECT number FROM answers WHERE tenant = ? AND conversation = ?"
+END_ANSWER = "UPDATE answers SET board = '' WHERE tenant = ? AND conversation = ? AND number = ?"
 # A board goes on with an answer that is its own and was not cancelled.
 STILL_OWN = "(SELECT number FROM answers WHERE tenant = ? AND conversation = ? AND is_cancelled = 0) = ?"
 _ADD_EVENTS = """
@@ -44,25 +45,25 @@ class AnsweredElsewhereError(Exception):
     """Another board answers in the conversation."""
 
 
+@dataclass
 class Leases:
     """The answers of boards: one board at a time answers in a conversation, and the others know of it.
 
     ``board`` is the id of this process; ``now`` returns the time that all boards have in common, seconds.
     """
 
-    def __init__(self, database: Database, board: str, now: Callable[[Transaction], float]) -> None:
-        self._database = database
-        self.board = board
-        self._now = now
-        self.clock_behind_s = 0.0  # of this machine, behind the time that all boards have in common
+    database: Database
+    board: str
+    now: Callable[[Transaction], float]
+    clock_behind_s: float = 0.0  # of this machine, behind the time that all boards have in common
 
     async def renew(self) -> None:
         """Say that this board lives."""
-        now = await self._database.ask(self._renew, durable=True)
+        now = await self.database.ask(self._renew, durable=True)
         self.clock_behind_s = now - time.time()
 
     def _renew(self, transaction: Transaction) -> float:
-        now = self._now(transaction)
+        now = self.now(transaction)
         transaction.execute(_RENEW, (self.board, now + LEASE_S))
         transaction.execute("DELETE FROM boards WHERE until < ?", (now - _DEAD_S,))
         return now
@@ -75,24 +76,18 @@ class Leases:
             raise AnsweredElsewhereError
         return int(row[0])
 
-    async def is_held(self, tenant: str, conversation: str, *, elsewhere: bool = False) -> bool:
+    @in_transaction(reads=True)
+    def is_held(self, transaction: Transaction, tenant: str, conversation: str, *, elsewhere: bool = False) -> bool:
         """Return True if a board that lives answers in a conversation; with ``elsewhere`` one that is not this."""
+        query = f"SELECT board FROM answers WHERE tenant = ? AND conversation = ? AND {_ANSWER_LIVES}"  # noqa: S608
+        row = transaction.execute(query, (tenant, conversation, self.now(transaction))).fetchone()
+        return row is not None and not (elsewhere and row[0] == self.board)
 
-        def look(transaction: Transaction) -> bool:
-            query = f"SELECT board FROM answers WHERE tenant = ? AND conversation = ? AND {_ANSWER_LIVES}"  # noqa: S608
-            row = transaction.execute(query, (tenant, conversation, self._now(transaction))).fetchone()
-            return row is not None and not (elsewhere and row[0] == self.board)
-
-        return await self._database.ask(look, reads=True)
-
-    async def cancel(self, tenant: str, conversation: str) -> bool:
+    @in_transaction(durable=True)
+    def cancel(self, transaction: Transaction, tenant: str, conversation: str) -> bool:
         """Tell the board that answers in a conversation to stop; return False if none does."""
-
-        def mark(transaction: Transaction) -> bool:
-            query = f"UPDATE answers SET is_cancelled = 1 WHERE tenant = ? AND conversation = ? AND {_ANSWER_LIVES}"  # noqa: S608
-            return transaction.execute(query, (tenant, conversation, self._now(transaction))).rowcount > 0
-
-        return await self._database.ask(mark, durable=True)
+        query = f"UPDATE answers SET is_cancelled = 1 WHERE tenant = ? AND conversation = ? AND {_ANSWER_LIVES}"  # noqa: S608
+        return transaction.execute(query, (tenant, conversation, self.now(transaction))).rowcount > 0
 
     # --- events of detached answers ---------------------------------------------------------------------------------
 
@@ -107,11 +102,11 @@ class Leases:
             old = "DELETE FROM answer_events WHERE tenant = ? AND conversation = ? AND answer <> ?"
             transaction.execute(old, (tenant, conversation, answer))
             last = max(records, default=sys.maxsize if is_end else 0)
-            values = (*whose, last, json.dumps(dict(records)), int(is_end), self._now(transaction))
+            values = (*whose, last, json.dumps(dict(records)), int(is_end), self.now(transaction))
             transaction.execute(_ADD_EVENTS, values)
 
-        await self._database.ask(insert, durable=True)
-        self._database.hint(conversation)
+        await self.database.ask(insert, durable=True)
+        self.database.hint(conversation)
 
     async def events(
         self, tenant: str, conversation: str, reader: str, after: int
@@ -121,94 +116,72 @@ class Leases:
         None if no answer exists that this key may read, or its board died before the end.
         """
         whose = (tenant, conversation, reader)
-        rows = await self._database.rows(_EVENTS, (*whose, after))
+        rows = await self.database.rows(_EVENTS, (*whose, after))
         if not rows:
             query = "SELECT 1 FROM answer_events WHERE tenant = ? AND conversation = ? AND reader = ? LIMIT 1"
-            if not await self._database.rows(query, whose) or not await self.is_held(tenant, conversation):
+            if not await self.database.rows(query, whose) or not await self.is_held(tenant, conversation):
                 return None
         numbered = ((int(number), record) for _, records, _ in rows for number, record in json.loads(records).items())
         return [(number, record) for number, record in numbered if number > after], any(row[2] for row in rows)
 
     async def wait_for_change(self, topic: str) -> None:
         """Wait until a conversation or question may have changed."""
-        await self._database.wait_for_change(topic, LOOK_S)
+        await self.database.wait_for_change(topic, LOOK_S)
 
     # --- questions for a person -------------------------------------------------------------------------------------
 
-    async def ask(self, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float) -> None:
+    @in_transaction(durable=True)
+    def ask(
+        self, transaction: Transaction, tenant: str, question_id: str, question: Mapping[str, Any], seconds: float
+    ) -> None:
         """Store a question, which is open for that long."""
+        until = self._renew(transaction) + seconds
+        statement = "INSERT INTO questions (tenant, id, board, question, until) VALUES (?, ?, ?, ?, ?)"
+        transaction.execute(statement, (tenant, question_id, self.board, json.dumps(question), until))
 
-        def insert(transaction: Transaction) -> None:
-            until = self._renew(transaction) + seconds
-            statement = "INSERT INTO questions (tenant, id, board, question, until) VALUES (?, ?, ?, ?, ?)"
-            transaction.execute(statement, (tenant, question_id, self.board, json.dumps(question), until))
-
-        await self._database.ask(insert, durable=True)
-
-    async def questions(self, tenant: str) -> list[tuple[dict[str, Any], float]]:
+    @in_transaction(reads=True)
+    def questions(self, transaction: Transaction, tenant: str) -> list[tuple[dict[str, Any], float]]:
         """Return the open questions of other boards that live, and for how many seconds each is open, oldest first."""
-
-        def select(transaction: Transaction) -> list[tuple[dict[str, Any], float]]:
-            now = self._now(transaction)
-            query = f"""SELECT question, until FROM questions WHERE tenant = ? AND answer = '' AND until > ?
-                AND board <> ? AND {_QUESTION_LIVES} ORDER BY until"""  # noqa: S608
-            rows = transaction.execute(query, (tenant, now, self.board, now)).fetchall()
-            return [(json.loads(question), until - now) for question, until in rows]
-
-        return await self._database.ask(select, reads=True)
+        now = self.now(transaction)
+        query = f"""SELECT question, until FROM questions WHERE tenant = ? AND answer = '' AND until > ?
+            AND board <> ? AND {_QUESTION_LIVES} ORDER BY until"""  # noqa: S608
+        rows = transaction.execute(query, (tenant, now, self.board, now)).fetchall()
+        return [(json.loads(question), until - now) for question, until in rows]
 
     async def answer(self, tenant: str, question_id: str, answer: object) -> bool | None:
         """Answer an open question; False if it was answered before or its board is dead, None if it is not stored."""
 
         def update(transaction: Transaction) -> bool | None:
-            now = self._now(transaction)
+            now = self.now(transaction)
             query = f"UPDATE questions SET answer = ? WHERE tenant = ? AND id = ? AND answer = '' AND until > ? AND {_QUESTION_LIVES}"  # noqa: E501, S608
             if transaction.execute(query, (json.dumps(answer), tenant, question_id, now, now)).rowcount:
                 return True
             query = "SELECT 1 FROM questions WHERE tenant = ? AND id = ?"
             return False if transaction.execute(query, (tenant, question_id)).fetchone() else None
 
-        is_answered = await self._database.ask(update, durable=True)
+        is_answered = await self.database.ask(update, durable=True)
         if is_answered:
-            self._database.hint(question_id)
+            self.database.hint(question_id)
         return is_answered
 
     async def answer_to(self, tenant: str, question_id: str) -> Any:
         """Return the answer to a question; None before there is one."""
         query = "SELECT answer FROM questions WHERE tenant = ? AND id = ?"
-        rows = await self._database.rows(query, (tenant, question_id))
+        rows = await self.database.rows(query, (tenant, question_id))
         return json.loads(rows[0][0]) if rows and rows[0][0] else None
 
-    async def close(self, tenant: str, question_id: str) -> Any:
+    @in_transaction(durable=True)
+    def close(self, transaction: Transaction, tenant: str, question_id: str) -> Any:
         """Delete a question and return the answer that was given to it, if any."""
+        query = "DELETE FROM questions WHERE tenant = ? AND id = ? RETURNING answer"
+        row = transaction.execute(query, (tenant, question_id)).fetchone()
+        return json.loads(row[0]) if row and row[0] else None
 
-        def delete(transaction: Transaction) -> str:
-            query = "DELETE FROM questions WHERE tenant = ? AND id = ? RETURNING answer"
-            row = transaction.execute(query, (tenant, question_id)).fetchone()
-            return row[0] if row else ""
-
-        answer = await self._database.ask(delete, durable=True)
-        return json.loads(answer) if answer else None
-
-    async def tidy(self, tenant: str) -> None:
+    @in_transaction()
+    def tidy(self, transaction: Transaction, tenant: str) -> None:
         """Delete what no client reads any more: events of a day ago, questions of dead boards."""
-
-        def delete(transaction: Transaction) -> None:
-            now = self._now(transaction)
-            transaction.execute(
-                "DELETE FROM answer_events WHERE tenant = ? AND at < ?", (tenant, now - _EVENTS_DAYS * 86400)
-            )
-            transaction.execute("DELETE FROM questions WHERE tenant = ? AND until < ?", (tenant, now - _DEAD_S))
-
-        await self._database.ask(delete)
-
-
-def is_own(tenant: str, conversation: str, number: int, transaction: Transaction) -> bool:
-    """Return False if another board has begun an answer in the conversation after the one of this number."""
-    row = transaction.execute(_NUMBER, (tenant, conversation)).fetchone()
-    return row is None or int(row[0]) == number
-
-
-def end_answer(tenant: str, conversation: str, number: int, transaction: Transaction) -> None:
-    """Note that an answer is over."""
-    transaction.execute(_END, (tenant, conversation, number))
+        now = self.now(transaction)
+        transaction.execute(
+            "DELETE FROM answer_events WHERE tenant = ? AND at < ?", (tenant, now - _EVENTS_DAYS * 86400)
+        )
+        transaction.execute("DELETE FROM questions WHERE tenant = ? AND until < ?", (tenant, now - _DEAD_S))

@@ -24,18 +24,18 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import anyio
 
-from rkllm_mcp.errors import StoreAwayError, StoreError
+from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.records import ConversationSummary, StoredConversation, without_result, without_results
-from rkllm_mcp.store.boards import STILL_OWN, AnsweredElsewhereError, Leases, end_answer, is_own
-from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
+from rkllm_mcp.store.boards import ANSWER_NUMBER, END_ANSWER, STILL_OWN, AnsweredElsewhereError, Leases
+from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction, in_transaction
 from rkllm_mcp.store.limits import Limits
 from rkllm_mcp.store.outbox import Outbox
 from rkllm_mcp.text import without_files
@@ -233,9 +233,11 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
     # Another board that appends to this conversation waits here.
     transaction.execute("UPDATE conversations SET id = id WHERE tenant = ? AND id = ?", whose)
     if exchange.answer:
-        if not is_own(*whose, exchange.answer, transaction):
+        row = transaction.execute(ANSWER_NUMBER, whose).fetchone()
+        if row is not None and int(row[0]) != exchange.answer:
+            # Another board has begun an answer after this one.
             return _append_late(exchange, transaction)
-        end_answer(*whose, exchange.answer, transaction)
+        transaction.execute(END_ANSWER, (*whose, exchange.answer))
     is_gone = exchange.draft and not _remove(*whose, range(*exchange.draft), transaction)
     if is_gone and not turns:
         return 0, 0
@@ -383,7 +385,14 @@ def _turn(row: Sequence[Any]) -> StoredTurn:
 
 def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     """Return the summary of a row; of its text only the passage around the words of the search."""
-    text = _readable(str(row[6])) if len(row) > 6 and row[6] else ""
+    text = str(row[6]) if len(row) > 6 and row[6] else ""
+    # Of JSON, such as many results of tools are, its names and values.
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            text = " · ".join(_leaves(json.loads(text)))
+        except (ValueError, RecursionError):  # Markdown, or JSON that was cut
+            text = _JSON_SIGNS.sub(" ", text)
+    text = " ".join(text.split())
     positions = (text.lower().find(words.lower()) for words in (search, *search.split()[:1]))
     start = max(0, next((position for position in positions if position >= 0), 0) - _BEFORE_CHARS)
     # A word that is cut tells nothing; Japanese has no spaces and begins anywhere.
@@ -393,16 +402,6 @@ def _summary(row: Sequence[Any], search: str) -> ConversationSummary:
     return ConversationSummary(
         *row[:5], pinned=bool(row[5]), passage=f"…{passage}{end}" if start else f"{passage}{end}"
     )
-
-
-def _readable(text: str) -> str:
-    """Return a text in one line; of JSON, such as many results of tools are, its names and values."""
-    if text.lstrip()[:1] in {"{", "["}:
-        try:
-            text = " · ".join(_leaves(json.loads(text)))
-        except (ValueError, RecursionError):  # Markdown, or JSON that was cut
-            text = _JSON_SIGNS.sub(" ", text)
-    return " ".join(text.split())
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[str]:
@@ -416,14 +415,11 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
         yield f"{name}: {value}" if name else str(value)
 
 
-def _sought(tenant: str, search: str) -> dict[str, Any]:
+def _sought(tenant: str, search: str) -> tuple[str, dict[str, Any]]:
+    """Return the condition that each word of the search is in the title, a turn or a call, and its parameters."""
     words = dict(zip(LIKES, search.split(), strict=False))
-    return {"tenant": tenant, **{name: f"%{escape_like(word)}%" for name, word in words.items()}}
-
-
-def _with_words(search: str) -> str:
-    """Return the condition that each word of the search is in the title, a turn or a call."""
-    return "".join(_WITH_WORD.replace(":like", f":{name}") for name, _ in zip(LIKES, search.split(), strict=False))
+    where = "".join(_WITH_WORD.replace(":like", f":{name}") for name in words)
+    return where, {"tenant": tenant, **{name: f"%{escape_like(word)}%" for name, word in words.items()}}
 
 
 def escape_like(text: str) -> str:
@@ -478,40 +474,26 @@ def _response_words(items: Sequence[Any], response: Mapping[str, Any], *, keep_r
     return _utf8(json.dumps(items, ensure_ascii=False)), _utf8(json.dumps(response, ensure_ascii=False))
 
 
+@dataclass
 class Conversations:
-    """Stored conversations; ``clock`` returns seconds since 1970.
+    """Stored conversations.
 
     Methods raise ``StoreError`` if the file cannot be read or written. Written data is on disk when they return.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        limits: Limits | None = None,
-        leases: Leases | None = None,
-        outbox: Outbox | None = None,
-    ) -> None:
-        self._database = database
-        self._limits = limits or Limits()
-        self.leases = leases  # which board answers; None if there is one
-        self._outbox = outbox  # takes exchanges while the database is away
-        # Drafts in the outbox, by tenant and conversation, with their entries.
-        self._waiting: dict[tuple[str, str], tuple[str, Exchange]] = {}
+    database: Database
+    limits: Limits = field(default_factory=Limits)
+    leases: Leases | None = None  # which board answers; None if there is one
+    outbox: Outbox | None = None  # takes exchanges while the database is away
+    # Drafts in the outbox, by tenant and conversation, with their entries.
+    _waiting: dict[tuple[str, str], tuple[str, Exchange]] = field(
+        default_factory=dict[tuple[str, str], tuple[str, Exchange]], init=False
+    )
 
     @property
     def keeps_results(self) -> bool:
         """True if results of tools are stored."""
-        return self._limits.current.history.keep_results
-
-    @property
-    def catching_up(self) -> StoreError | None:
-        """See ``Database``: a conversation that is missing now may be one that another board has still to save."""
-        return self._database.catching_up
-
-    @property
-    def is_lasting(self) -> bool:
-        """True if saved data survives the process; False if the file cannot be used."""
-        return self._database.is_lasting
+        return self.limits.current.history.keep_results
 
     async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> bool:
         """Write the draft of an exchange, in place of an older one; return False if another board answers there."""
@@ -524,15 +506,15 @@ class Conversations:
             return stop, self.leases.take(tenant, conversation.id, transaction)
 
         try:
-            if self._outbox is not None:
-                await self._outbox.ship()
-            stop, conversation.answer_number = await self._database.ask(append, durable=True)
+            if self.outbox is not None:
+                await self.outbox.ship()
+            stop, conversation.answer_number = await self.database.ask(append, durable=True)
         except AnsweredElsewhereError:
             return False
         except StoreAwayError:
-            if self._outbox is None:
+            if self.outbox is None:
                 raise
-            entry = await self._outbox.add(EXCHANGE, exchange.as_json(), is_open=True)
+            entry = await self.outbox.add(EXCHANGE, exchange.as_json(), is_open=True)
             self._waiting[tenant, conversation.id] = entry, exchange
             stop = exchange.assumed_end
         if stop:
@@ -543,18 +525,18 @@ class Conversations:
     async def grow(self, tenant: str, conversation: Conversation, turn: StoredTurn) -> bool:
         """Update the answer of the draft; return False if it was deleted or cancelled, or is another board's now."""
         turn = _storable(turn)
-        if self._outbox is not None and (waiting := self._waiting.get((tenant, conversation.id))):
+        if self.outbox is not None and (waiting := self._waiting.get((tenant, conversation.id))):
             entry, exchange = waiting
             last = replace(exchange.turns[-1], text=turn.text, thinking=turn.thinking, events=turn.events)
             exchange = replace(exchange, turns=[*exchange.turns[:-1], last])
-            await self._outbox.change(entry, exchange.as_json(), is_open=True)
+            await self.outbox.change(entry, exchange.as_json(), is_open=True)
             return True
         position = conversation.draft.stop - 1 if conversation.draft else -1
         whose = (tenant, conversation.id)
         statement, values = _UPDATE_TURN, (turn.text, turn.thinking, turn.events, *whose, position)
         if conversation.answer_number:
             statement, values = f"{statement} AND {STILL_OWN}", (*values, *whose, conversation.answer_number)
-        return await self._database.change(statement, values, durable=True) > 0
+        return await self.database.change(statement, values, durable=True) > 0
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
         """Save the turns of ``conversation.unkept`` in place of its draft; return how many others have added meanwhile.
@@ -573,82 +555,76 @@ class Conversations:
 
     async def _save(self, exchange: Exchange) -> tuple[int, int]:
         whose = (exchange.tenant, exchange.conversation)
-        if self._outbox is not None and (waiting := self._waiting.get(whose)):
+        if self.outbox is not None and (waiting := self._waiting.get(whose)):
             # The shared database has no draft of it.
             entry, draft = waiting
             exchange = replace(draft, turns=exchange.turns, calls_made=exchange.calls_made)
-            is_waiting = await self._outbox.change(entry, exchange.as_json(), is_open=False)
+            is_waiting = await self.outbox.change(entry, exchange.as_json(), is_open=False)
             del self._waiting[whose]
             if is_waiting:
                 return exchange.assumed_end, 0
         try:
-            if self._outbox is not None:
-                await self._outbox.ship()
-            with anyio.move_on_after(None if self._outbox is None else _SAVE_LIMIT_S):
-                return await self._database.ask(partial(_append, exchange), durable=True)
+            if self.outbox is not None:
+                await self.outbox.ship()
+            with anyio.move_on_after(None if self.outbox is None else _SAVE_LIMIT_S):
+                return await self.database.ask(partial(_append, exchange), durable=True)
         except StoreAwayError:
-            if self._outbox is None:
+            if self.outbox is None:
                 raise
-        if self._outbox is not None:
-            await self._outbox.add(EXCHANGE, exchange.as_json())
+        if self.outbox is not None:
+            await self.outbox.add(EXCHANGE, exchange.as_json())
         return exchange.assumed_end, 0
 
     async def is_current(self, tenant: str, conversation: Conversation) -> bool:
         """Return False if another board has changed the stored conversation since this one was saved or loaded."""
-        if self._outbox is not None:
-            await self._outbox.ship()
-        row = (await self._database.rows(_LAST_TURN, {"tenant": tenant, "id": conversation.id}))[0]
+        if self.outbox is not None:
+            await self.outbox.ship()
+        row = (await self.database.rows(_LAST_TURN, {"tenant": tenant, "id": conversation.id}))[0]
         return (row[0], row[1] or 0.0) == (conversation.kept_turns, conversation.kept_until)
 
-    async def add(self, tenant: str, stored: StoredConversation) -> str:
+    @in_transaction(durable=True)
+    def add(self, transaction: Transaction, tenant: str, stored: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken."""
         turns_to_store = stored.turns if self.keeps_results else map(without_results, stored.turns)
         turns = list(map(_storable, turns_to_store))
+        query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
+        row = transaction.execute(query, (tenant, stored.id)).fetchone()
+        conversation_id = uuid.uuid4().hex[:12] if row or not stored.id else stored.id
+        head = (tenant, conversation_id, title_of(stored.title), stored.system, stored.calls_made)
+        transaction.execute(_UPSERT, (*head, stored.settings, stored.created, stored.updated))
+        _insert(tenant, conversation_id, 0, turns, transaction)
+        return conversation_id
 
-        def insert(transaction: Transaction) -> str:
-            query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
-            row = transaction.execute(query, (tenant, stored.id)).fetchone()
-            conversation_id = uuid.uuid4().hex[:12] if row or not stored.id else stored.id
-            head = (tenant, conversation_id, title_of(stored.title), stored.system, stored.calls_made)
-            transaction.execute(_UPSERT, (*head, stored.settings, stored.created, stored.updated))
-            _insert(tenant, conversation_id, 0, turns, transaction)
-            return conversation_id
-
-        return await self._database.ask(insert, durable=True)
-
-    async def get(self, tenant: str, conversation_id: str) -> StoredConversation | None:
+    @in_transaction(reads=True)
+    def get(self, transaction: Transaction, tenant: str, conversation_id: str) -> StoredConversation | None:
         """Return a conversation with all turns; None if this tenant has none of that id."""
-
-        def select(transaction: Transaction) -> StoredConversation | None:
-            head = transaction.execute(_HEAD, (tenant, conversation_id)).fetchone()
-            if head is None:
-                return None
-            title, created, updated, system, calls_made, settings, pinned = head
-            whose = (tenant, conversation_id)
-            turns = list(map(_turn, transaction.execute(_TURNS, (*whose, 0))))
-            if any(turn.pictures for turn in turns):
-                data = {digest: bytes(picture) for digest, picture in transaction.execute(_PICTURES, whose)}
-                for number, turn in enumerate(turns):
-                    pictures = (replace(picture, data=data.get(picture.digest, b"")) for picture in turn.pictures)
-                    turns[number] = replace(turn, pictures=tuple(pictures))
-            # By position, which version of a question this is, and of how many.
-            query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
-            times: dict[int, list[float]] = {}
-            for position, asked_at in transaction.execute(query, whose):
-                times.setdefault(position, []).append(asked_at)
-            versions = {
-                position: (1 + sum(at <= turns[position].at for at in moments), 1 + len(moments))
-                for position, moments in times.items()
-                if position < len(turns)
-            }
-            head = (conversation_id, title, created, updated, tuple(turns), system, calls_made, settings)
-            return StoredConversation(*head, bool(pinned), versions)
-
-        return await self._database.ask(select, reads=True)
+        head = transaction.execute(_HEAD, (tenant, conversation_id)).fetchone()
+        if head is None:
+            return None
+        title, created, updated, system, calls_made, settings, pinned = head
+        whose = (tenant, conversation_id)
+        turns = list(map(_turn, transaction.execute(_TURNS, (*whose, 0))))
+        if any(turn.pictures for turn in turns):
+            data = {digest: bytes(picture) for digest, picture in transaction.execute(_PICTURES, whose)}
+            for number, turn in enumerate(turns):
+                pictures = (replace(picture, data=data.get(picture.digest, b"")) for picture in turn.pictures)
+                turns[number] = replace(turn, pictures=tuple(pictures))
+        # By position, which version of a question this is, and of how many.
+        query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
+        times: dict[int, list[float]] = {}
+        for position, asked_at in transaction.execute(query, whose):
+            times.setdefault(position, []).append(asked_at)
+        versions = {
+            position: (1 + sum(at <= turns[position].at for at in moments), 1 + len(moments))
+            for position, moments in times.items()
+            if position < len(turns)
+        }
+        head = (conversation_id, title, created, updated, tuple(turns), system, calls_made, settings)
+        return StoredConversation(*head, bool(pinned), versions)
 
     async def picture(self, tenant: str, conversation_id: str, digest: str) -> bytes | None:
         """Return a picture of a conversation by its SHA-256; None if it has none."""
-        rows = await self._database.rows(f"{_PICTURES} AND digest = ?", (tenant, conversation_id, _utf8(digest)))
+        rows = await self.database.rows(f"{_PICTURES} AND digest = ?", (tenant, conversation_id, _utf8(digest)))
         return bytes(rows[0][1]) if rows else None
 
     async def latest(
@@ -659,27 +635,28 @@ class Conversations:
         ``search`` restricts them to those whose title, turns and calls contain each of its words, ignoring the case of
         Latin letters; the passage is one with all of them as they are, or with the first.
         """
-        values = {**_sought(tenant, search), "limit": limit, "offset": offset, "pinned_first": pinned_first}
-        passage, where = "", _with_words(search)
+        where, values = _sought(tenant, search)
+        values |= {"limit": limit, "offset": offset, "pinned_first": pinned_first}
+        passage = ""
         if where:
             values["like"] = f"%{escape_like(search.strip())}%"
             passage = f", COALESCE({_PASSAGE}, {_PASSAGE.replace(':like', f':{LIKES[0]}')})"
-        rows = await self._database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
+        rows = await self.database.rows(f"SELECT {_COLUMNS}{passage}{_OF_TENANT}{where}{_LATEST_FIRST}", values)
         return [_summary(row, search) for row in rows]
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
         """Return the conversation of this id, or those whose id starts with it, most recently changed first."""
         values: dict[str, Any] = {"tenant": tenant, "id": _utf8(prefix), "like": f"{escape_like(prefix)}%"}
-        rows = await self._database.rows(f"SELECT {_COLUMNS}{_OF_TENANT} AND id = :id", values)
+        rows = await self.database.rows(f"SELECT {_COLUMNS}{_OF_TENANT} AND id = :id", values)
         if not rows:
             query = f"SELECT {_COLUMNS}{_OF_TENANT} AND id LIKE :like ESCAPE '\\'{_LATEST_FIRST}"
-            rows = await self._database.rows(query, {**values, "limit": limit, "offset": 0, "pinned_first": False})
+            rows = await self.database.rows(query, {**values, "limit": limit, "offset": 0, "pinned_first": False})
         return [_summary(row, "") for row in rows]
 
     async def count(self, tenant: str, search: str = "") -> int:
         """Return the number of conversations that ``latest`` would list without a limit."""
-        query = f"SELECT COUNT(*){_OF_TENANT}{_with_words(search)}"
-        return int((await self._database.rows(query, _sought(tenant, search)))[0][0])
+        where, values = _sought(tenant, search)
+        return int((await self.database.rows(f"SELECT COUNT(*){_OF_TENANT}{where}", values))[0][0])
 
     async def rename(self, tenant: str, conversation_id: str, title: str, *, instead_of: str | None = None) -> bool:
         """Change a conversation's title; return False if no conversation has that id.
@@ -690,82 +667,76 @@ class Conversations:
             return await self.change(tenant, conversation_id, {"title": title})
         query = "UPDATE conversations SET title = ? WHERE tenant = ? AND id = ? AND title = ?"
         values = (title_of(title), tenant, conversation_id, instead_of)
-        return await self._database.change(query, values, durable=True) > 0
+        return await self.database.change(query, values, durable=True) > 0
 
     async def change(self, tenant: str, conversation_id: str, values: Mapping[str, Any]) -> bool:
         """Set title, pinned, settings or system; return False if no conversation has that id."""
         storable = {**values, "title": title_of(values["title"])} if "title" in values else values
         columns = "".join(f"{name} = ?, " for name in storable)
         query = f"UPDATE conversations SET {columns}id = id WHERE tenant = ? AND id = ?"  # noqa: S608  (no input)
-        return await self._database.change(query, (*storable.values(), tenant, conversation_id), durable=True) > 0
+        return await self.database.change(query, (*storable.values(), tenant, conversation_id), durable=True) > 0
 
     async def show_version(self, tenant: str, conversation_id: str, position: int, number: int) -> bool:
         """Exchange the turns from a question on for a version of it, from 1; return False if it does not exist."""
         work = partial(_show_version, tenant, conversation_id, position, number)
-        return await self._database.ask(work, durable=True)
+        return await self.database.ask(work, durable=True)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, its turns and its tool call records; return False if no conversation has that id."""
-        return await self._database.erase(partial(_delete, tenant, (conversation_id,))) > 0
+        return await self.database.erase(partial(_delete, tenant, (conversation_id,))) > 0
 
-    async def delete_all(self, tenant: str) -> int:
+    @in_transaction(erases=True)
+    def delete_all(self, transaction: Transaction, tenant: str) -> int:
         """Delete every conversation and response of a tenant; return how many conversations existed."""
+        transaction.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
+        rows = transaction.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
+        return _delete(tenant, [row[0] for row in rows], transaction)
 
-        def delete(transaction: Transaction) -> int:
-            transaction.execute("DELETE FROM responses WHERE tenant = ?", (tenant,))
-            rows = transaction.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
-            return _delete(tenant, [row[0] for row in rows], transaction)
-
-        return await self._database.erase(delete)
-
-    async def clean(self, tenant: str) -> int:
+    @in_transaction(erases=True)
+    def clean(self, transaction: Transaction, tenant: str) -> int:
         """Delete conversations and results of tools beyond the limits; return how many were deleted."""
-
-        def delete_old(transaction: Transaction) -> int:
-            agreed = self._limits.read(transaction)
-            if agreed is None:
-                return 0
-            now, limits = self._limits.now(transaction), agreed.history
-            gone: set[str] = set()
-            if limits.days is not None:
-                values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
-                gone.update(row[0] for row in transaction.execute(_TOO_OLD, values))
-            if limits.conversations is not None:
-                gone.update(row[0] for row in transaction.execute(_TOO_MANY, (tenant, limits.conversations)))
-            deleted = _delete(tenant, sorted(gone), transaction)
-            before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
-            return deleted + _erase_results(tenant, before, transaction)
-
-        return await self._database.erase(delete_old)
+        agreed = self.limits.read(transaction)
+        if agreed is None:
+            return 0
+        now, limits = self.limits.now(transaction), agreed.history
+        gone: set[str] = set()
+        if limits.days is not None:
+            values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
+            gone.update(row[0] for row in transaction.execute(_TOO_OLD, values))
+        if limits.conversations is not None:
+            gone.update(row[0] for row in transaction.execute(_TOO_MANY, (tenant, limits.conversations)))
+        deleted = _delete(tenant, sorted(gone), transaction)
+        before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
+        return deleted + _erase_results(tenant, before, transaction)
 
 
+@dataclass
 class StoredResponses:
     """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before.
 
     Methods raise ``StoreError`` if the file cannot be read or written.
     """
 
-    def __init__(self, database: Database, limits: Limits | None = None) -> None:
-        self._database = database
-        self._limits = limits or Limits()
+    database: Database
+    limits: Limits = field(default_factory=Limits)
 
     def save(self, tenant: str, response: Mapping[str, Any], items: Sequence[Any], made_with: str = "") -> None:
         """Store a response with its items, and the name of the key it was made with; returns at once, never raises."""
         previous, now = response.get("previous_response_id") or "", time.time()
         stored = {**response, _MADE_WITH: made_with} if made_with else response
-        words = _response_words(items, stored, keep_results=self._limits.current.history.keep_results)
+        words = _response_words(items, stored, keep_results=self.limits.current.history.keep_results)
         row = (tenant, response["id"], previous, *words, now)
 
         def insert(transaction: Transaction) -> None:
             transaction.execute(_INSERT_RESPONSE, row)
             transaction.execute(_DELETE_OLD_RESPONSES, (RESPONSES_KEPT,))
-            limits = self._limits.read(transaction)
+            limits = self.limits.read(transaction)
             if limits is not None and limits.history.days is not None:
-                latest = self._limits.now(transaction)
+                latest = self.limits.now(transaction)
                 old = "DELETE FROM responses WHERE created < ? AND created > ?"
                 transaction.execute(old, (latest - limits.history.days * DAY_S, latest - CLOCK_WAS_SET_S))
 
-        self._database.tell(insert)
+        self.database.tell(insert)
 
     async def chain(self, tenant: str, response_id: str) -> list[Any] | None:
         """Return the items up to a response, oldest first.
@@ -773,7 +744,7 @@ class StoredResponses:
         None if one of the chain is not stored any more, or they are longer than any model reads.
         """
         values = {"tenant": tenant, "id": _utf8(response_id), "most": RESPONSES_KEPT, "characters": CHAIN_CHARACTERS}
-        rows = await self._database.rows(_CHAIN, values)
+        rows = await self.database.rows(_CHAIN, values)
         if not rows or rows[0][0]:
             return None
         return [item for _, items in rows for item in json.loads(items)]
@@ -790,13 +761,13 @@ class StoredResponses:
 
     async def _load(self, tenant: str, response_id: str) -> dict[str, Any] | None:
         query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
-        rows = await self._database.rows(query, (tenant, _utf8(response_id)))
+        rows = await self.database.rows(query, (tenant, _utf8(response_id)))
         return json.loads(rows[0][0]) if rows else None
 
     async def input_items(self, tenant: str, response_id: str) -> list[Any] | None:
         """Return the items of the request of a response, without those before; None if no such response exists."""
         query = "SELECT items, response FROM responses WHERE tenant = ? AND id = ?"
-        rows = await self._database.rows(query, (tenant, _utf8(response_id)))
+        rows = await self.database.rows(query, (tenant, _utf8(response_id)))
         if not rows:
             return None
         items, response = map(json.loads, rows[0])
@@ -805,4 +776,4 @@ class StoredResponses:
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return False if no response has that id."""
         query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
-        return await self._database.erase(lambda transaction: transaction.execute(query, values).rowcount) > 0
+        return await self.database.erase(lambda transaction: transaction.execute(query, values).rowcount) > 0

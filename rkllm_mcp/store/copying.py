@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rkllm_mcp.store import memories
@@ -64,7 +65,9 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
     ids = [row[0] for row in await source.rows(query, (tenant,))]
     copied = 0
     for conversation_id in ids:
-        copied += await _copy_conversation(source, target, (tenant, conversation_id))
+        key = (tenant, conversation_id)
+        rows = await source.ask(partial(_read_conversation, key), reads=True)
+        copied += await target.ask(partial(_write_conversation, key, rows), durable=True)
     of_tenant = "WHERE tenant = ?"
     responses = await source.rows(f"{_select(_RESPONSE, 'responses')} {of_tenant} ORDER BY position", (tenant,))
     new_responses = await _add_missing(target, _RESPONSE, "responses", responses)
@@ -97,55 +100,50 @@ async def copy_store(source: Database, target: Database, tenant: str) -> Copied:
     return Copied(copied, new_responses, calls, len(ids) - copied, permissions, devices, schedules)
 
 
-async def _copy_conversation(source: Database, target: Database, key: tuple[str, str]) -> bool:
-    """Copy a conversation with its turns and versions; return False if the target has it."""
+def _read_conversation(key: tuple[str, str], transaction: Transaction) -> tuple[list[Any], ...]:
+    """Return the rows of a conversation: itself, its messages, pictures, answers, events and versions."""
+    heads = transaction.execute(f"{_select(_CONVERSATION, 'conversations')} WHERE tenant = ? AND id = ?", key)
+    where = "WHERE tenant = ? AND conversation = ?"
+    messages = transaction.execute(f"{_select(_MESSAGE, 'messages')} {where} ORDER BY position", key).fetchall()
+    pictures = transaction.execute(f"{_select(_PICTURE, 'pictures')} {where}", key).fetchall()
+    versions = f"{_select(('id', 'parent', *_VERSION), 'versions')} {where} ORDER BY id"
+    answers = transaction.execute(f"{_select(_ANSWER, 'answers')} {where}", key).fetchall()
+    events = transaction.execute(f"{_select(_EVENTS, 'answer_events')} {where}", key).fetchall()
+    return heads.fetchall(), messages, pictures, answers, events, transaction.execute(versions, key).fetchall()
 
-    def read(transaction: Transaction) -> tuple[list[Any], ...]:
-        heads = transaction.execute(f"{_select(_CONVERSATION, 'conversations')} WHERE tenant = ? AND id = ?", key)
-        where = "WHERE tenant = ? AND conversation = ?"
-        messages = transaction.execute(f"{_select(_MESSAGE, 'messages')} {where} ORDER BY position", key).fetchall()
-        pictures = transaction.execute(f"{_select(_PICTURE, 'pictures')} {where}", key).fetchall()
-        versions = f"{_select(('id', 'parent', *_VERSION), 'versions')} {where} ORDER BY id"
-        answers = transaction.execute(f"{_select(_ANSWER, 'answers')} {where}", key).fetchall()
-        events = transaction.execute(f"{_select(_EVENTS, 'answer_events')} {where}", key).fetchall()
-        return heads.fetchall(), messages, pictures, answers, events, transaction.execute(versions, key).fetchall()
 
-    heads, messages, pictures, answers, events, versions = await source.ask(read, reads=True)
-
-    def write(transaction: Transaction) -> bool:
-        if transaction.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", key).fetchone() or not heads:
-            return False
-        marks = ", ".join("?" * len(_CONVERSATION))
-        columns = ", ".join(_CONVERSATION)
-        statement = f"INSERT INTO conversations ({columns}, touched) VALUES ({marks}, {NEXT_CHANGE})"  # noqa: S608
-        transaction.execute(statement, heads[0])
-        transaction.executemany(_insert(_MESSAGE, "messages"), messages)
-        transaction.executemany(_insert(_PICTURE, "pictures"), pictures)
-        transaction.executemany(_insert(_ANSWER, "answers"), answers)
-        transaction.executemany(_insert(_EVENTS, "answer_events"), events)
-        # A version has another number there, which those that it contains name as their parent.
-        numbers: dict[int, int] = {}
-        for number, _, *row in versions:
-            transaction.execute(_insert(_VERSION, "versions"), row)
-            query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ?"
-            numbers[number] = transaction.execute(query, key).fetchone()[0]
-        for number, parent, *_ in versions:
-            if parent is not None:
-                values = (numbers[parent], numbers[number])
-                transaction.execute("UPDATE versions SET parent = ? WHERE id = ?", values)
-        return True
-
-    return await target.ask(write, durable=True)
+def _write_conversation(key: tuple[str, str], rows: tuple[list[Any], ...], transaction: Transaction) -> bool:
+    """Write the rows of a conversation; return False if the database has it, or there are none."""
+    heads, messages, pictures, answers, events, versions = rows
+    if transaction.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", key).fetchone() or not heads:
+        return False
+    marks = ", ".join("?" * len(_CONVERSATION))
+    columns = ", ".join(_CONVERSATION)
+    statement = f"INSERT INTO conversations ({columns}, touched) VALUES ({marks}, {NEXT_CHANGE})"  # noqa: S608
+    transaction.execute(statement, heads[0])
+    transaction.executemany(_insert(_MESSAGE, "messages"), messages)
+    transaction.executemany(_insert(_PICTURE, "pictures"), pictures)
+    transaction.executemany(_insert(_ANSWER, "answers"), answers)
+    transaction.executemany(_insert(_EVENTS, "answer_events"), events)
+    # A version has another number there, which those that it contains name as their parent.
+    numbers: dict[int, int] = {}
+    for number, _, *row in versions:
+        transaction.execute(_insert(_VERSION, "versions"), row)
+        query = "SELECT MAX(id) FROM versions WHERE tenant = ? AND conversation = ?"
+        numbers[number] = transaction.execute(query, key).fetchone()[0]
+    for number, parent, *_ in versions:
+        if parent is not None:
+            values = (numbers[parent], numbers[number])
+            transaction.execute("UPDATE versions SET parent = ? WHERE id = ?", values)
+    return True
 
 
 async def _add_missing(target: Database, columns: Sequence[str], table: str, rows: Sequence[Sequence[Any]]) -> int:
     """Add the rows whose keys a table has not; return their number."""
     statement = f"{_insert(columns, table)} ON CONFLICT DO NOTHING"
-
-    def add(transaction: Transaction) -> int:
-        return sum(transaction.execute(statement, row).rowcount for row in rows)
-
-    return await target.ask(add, durable=True)
+    return await target.ask(
+        lambda transaction: sum(transaction.execute(statement, row).rowcount for row in rows), durable=True
+    )
 
 
 def _add_calls(rows: Sequence[Sequence[Any]], transaction: Transaction) -> int:

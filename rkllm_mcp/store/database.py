@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import anyio
 
@@ -102,25 +103,28 @@ class Transaction(Protocol):
 Work = Callable[[Transaction], _Result]
 
 
-class Database(Protocol):
-    """An open database of one user."""
+class Database(ABC):
+    """An open database of one user; ``on_problem`` takes a line when nothing can be stored, and when it can again."""
 
-    # The reason why nothing can be stored at present; None if the last durable write succeeded.
-    failing: StoreError | None
-    is_lasting: bool  # data that is written now survives the process
-    # Tables of an unusable file whose rows could not be read; empty if the file is used.
-    lost_tables: frozenset[str]
-
-    @property
-    def is_whole(self) -> bool:
-        """True if every ``tell`` so far was written."""
-        ...
+    def __init__(self, thread_name: str, on_problem: Callable[[str], None]) -> None:
+        self._on_problem = on_problem
+        self._loop = asyncio.get_running_loop()
+        # One thread: what was queued first is written first.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=thread_name)
+        self.problem: StoreError | None = None  # of the first ``tell`` that was not written
+        # The reason why nothing can be stored at present; None if the last durable write succeeded.
+        self.failing: StoreError | None = None
+        self.is_lasting = False  # data that is written now survives the process
+        # Tables of an unusable file whose rows could not be read; empty if the file is used.
+        self.lost_tables: frozenset[str] = frozenset()
+        self._waiting: dict[str, anyio.Event] = {}  # those in this event loop who wait for a topic
 
     @property
     def catching_up(self) -> StoreError | None:
         """An error for rows that are missing, while other boards save what they took without the database."""
-        ...
+        return None
 
+    @abstractmethod
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
@@ -128,85 +132,113 @@ class Database(Protocol):
         With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the database cannot
         be read or written.
         """
-        ...
 
     async def rows(self, query: str, values: Values = ()) -> list[Any]:
         """Return the rows of a query; a StoreError if the database cannot be read."""
-        ...
+        return await self.ask(lambda transaction: transaction.execute(query, values).fetchall(), reads=True)
 
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
         """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
-        ...
+        return await self.ask(lambda transaction: transaction.execute(statement, values).rowcount, durable=durable)
 
-    async def erase(self, work: Work[int]) -> int:
-        """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file."""
-        ...
+    async def erase(self, work: Work[_Result]) -> _Result:
+        """Run ``work`` durably, which returns what it has deleted, so that nothing of that remains in the file.
 
+        PostgreSQL frees the space of deleted rows with its next vacuum.
+        """
+        return await self.ask(work, durable=True)
+
+    @abstractmethod
     def tell(self, work: Work[object]) -> None:
         """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
-        ...
 
     async def flush(self) -> None:
         """Wait until all queued work is done; a StoreError if some of it failed."""
-        ...
+        await self.ask(lambda _: None)
+        if self.problem is not None:
+            raise self.problem
 
     def hint(self, topic: str) -> None:
         """Wake those who wait for ``topic``, in every process that uses the database if it can; never raises."""
-        ...
-
-    async def wait_for_change(self, topic: str, within_s: float) -> None:
-        """Wait for a hint of ``topic``, which may be lost, or for that long."""
-        ...
-
-    async def missing_tables(self) -> list[str]:
-        """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
-        ...
-
-
-class Topics:
-    """Those in this event loop who wait for something to change."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, anyio.Event] = {}
+        self.wake(topic)
 
     def wake(self, topic: str) -> None:
-        """Wake those who wait for a topic; everybody, if it is empty."""
+        """Wake those in this event loop who wait for a topic; everybody, if it is empty."""
         for name in [topic] if topic else list(self._waiting):
             if (event := self._waiting.pop(name, None)) is not None:
                 event.set()
 
     async def wait_for_change(self, topic: str, within_s: float) -> None:
-        """Wait for a topic, or for that long."""
+        """Wait for a hint of ``topic``, which may be lost, or for that long."""
         event = self._waiting.setdefault(topic, anyio.Event())
         with anyio.move_on_after(within_s):
             await event.wait()
 
+    def _report(self, error: StoreError) -> None:
+        self.problem = self.problem or error
+        # Failures occur in the thread; on_problem is called in the event loop.
+        with suppress(RuntimeError):  # the loop may end before a disk that hangs
+            self._loop.call_soon_threadsafe(self._fail, error)
 
-class SQLiteDatabase:
-    """An open SQLite file; implements ``Database``; created by ``open_database``."""
+    def _fail(self, error: StoreError) -> None:
+        """Report that nothing can be stored, once until it is possible again."""
+        if self.failing is None:
+            self.failing = error
+            self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
+
+
+class _Stored(Protocol):
+    """An object whose methods run in transactions of its database."""
+
+    @property
+    def database(self) -> Database: ...
+
+
+_Owner = TypeVar("_Owner", bound=_Stored)
+_Parameters = ParamSpec("_Parameters")
+
+
+def in_transaction(
+    *, durable: bool = False, reads: bool = False, erases: bool = False, topic: str = ""
+) -> Callable[
+    [Callable[Concatenate[_Owner, Transaction, _Parameters], _Result]],
+    Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Result]],
+]:
+    """Run a method in a transaction of ``self.database``, in the thread of the database.
+
+    The method takes the transaction after ``self``; its callers do not give it, and await the result. ``durable`` and
+    ``reads`` are those of ``Database.ask``; with ``erases`` it is run by ``Database.erase``. A ``topic`` is hinted at
+    afterwards.
+    """
+
+    def decorate(
+        method: Callable[Concatenate[_Owner, Transaction, _Parameters], _Result],
+    ) -> Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Result]]:
+        @wraps(method)
+        async def run(self: _Owner, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+            def work(transaction: Transaction) -> _Result:
+                return method(self, transaction, *args, **kwargs)
+
+            if erases:
+                return await self.database.erase(work)
+            result = await self.database.ask(work, durable=durable, reads=reads)
+            if topic:
+                self.database.hint(topic)
+            return result
+
+        return run
+
+    return decorate
+
+
+class SQLiteDatabase(Database):
+    """An open SQLite file; created by ``open_database``."""
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
+        super().__init__("rkllm-mcp store", on_problem)
         self.path = path
-        self._on_problem = on_problem
-        self._problem: StoreError | None = None  # the first ``tell`` that was not written
-        self.failing: StoreError | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
-        self._loop = asyncio.get_running_loop()
         self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
-        self.is_lasting = False
-        self.lost_tables: frozenset[str] = frozenset()
-        self._topics = Topics()
-
-    @property
-    def catching_up(self) -> StoreError | None:
-        """See ``Database``; a file is never behind."""
-        return None
-
-    @property
-    def is_whole(self) -> bool:
-        """See ``Database``."""
-        return self._problem is None
 
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """See ``Database``."""
@@ -225,24 +257,16 @@ class SQLiteDatabase:
             self._on_problem("[State: data is saved again.]")
         return result
 
-    async def rows(self, query: str, values: Values = ()) -> list[Any]:
-        """See ``Database``."""
-        return await self.ask(lambda connection: connection.execute(query, values).fetchall(), reads=True)
-
-    async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
-        """See ``Database``."""
-        return await self.ask(lambda connection: connection.execute(statement, values).rowcount, durable=durable)
-
-    async def erase(self, work: Work[int]) -> int:
-        """Run ``work`` durably, which returns how much it has deleted, so that nothing of that remains in the file.
+    async def erase(self, work: Work[_Result]) -> _Result:
+        """See ``Database``.
 
         The write-ahead log is truncated, while another process reads when the file is closed. A StoreError if the file
         cannot be written.
         """
-        count = await self.ask(work, durable=True)
-        if count:
+        deleted = await self.ask(work, durable=True)
+        if deleted:
             await asyncio.wrap_future(self._thread.submit(self._empty_log))
-        return count
+        return deleted
 
     def tell(self, work: Work[object]) -> None:
         """See ``Database``."""
@@ -250,20 +274,6 @@ class SQLiteDatabase:
             self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
         except RuntimeError:
             self._report(StoreError(str(self.path), "it is closed already", REPORT))
-
-    async def flush(self) -> None:
-        """See ``Database``."""
-        await self.ask(lambda _: None)
-        if self._problem is not None:
-            raise self._problem
-
-    def hint(self, topic: str) -> None:
-        """See ``Database``; only this process is woken."""
-        self._topics.wake(topic)
-
-    async def wait_for_change(self, topic: str, within_s: float) -> None:
-        """See ``Database``."""
-        await self._topics.wait_for_change(topic, within_s)
 
     async def open(self, *, required: bool) -> None:
         """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""
@@ -277,7 +287,7 @@ class SQLiteDatabase:
             self.lost_tables = await asyncio.wrap_future(self._thread.submit(self._salvage))
 
     async def missing_tables(self) -> list[str]:
-        """See ``Database``."""
+        """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
         return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)), reads=True)
 
     async def aclose(self) -> None:
@@ -407,18 +417,6 @@ class SQLiteDatabase:
         error = None if future.cancelled() else future.exception()
         if error is not None:
             self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), REPORT))
-
-    def _report(self, error: StoreError) -> None:
-        self._problem = self._problem or error
-        # Failures occur in the thread; on_problem is called in the event loop.
-        with suppress(RuntimeError):  # the loop may end before a disk that hangs
-            self._loop.call_soon_threadsafe(self._fail, error)
-
-    def _fail(self, error: StoreError) -> None:
-        """Report that nothing can be stored, once until it is possible again."""
-        if self.failing is None:
-            self.failing = error
-            self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
 
 
 REPORT = "report this with the output of --debug"

@@ -61,19 +61,16 @@ class StoreLimits:
 class Limits:
     """The limits of a store that one board has to itself, and its time."""
 
-    def __init__(self, own: StoreLimits | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, own: StoreLimits | None = None, now: Callable[[Transaction], float] = lambda _: time.time()
+    ) -> None:
         self.current: StoreLimits = own or StoreLimits()
-        self._clock = clock
+        self.now = now  # the time by which stored data ages, seconds since 1970
 
     def read(self, transaction: Transaction) -> StoreLimits | None:
         """Return the limits by which this board may delete; None if it may delete nothing."""
         del transaction
         return self.current
-
-    def now(self, transaction: Transaction) -> float:
-        """Return the time by which stored data ages, seconds since 1970."""
-        del transaction
-        return self._clock()
 
 
 def shown_limit(value: object) -> str:

@@ -10,7 +10,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
@@ -18,7 +18,7 @@ from rkllm_mcp.events import to_json
 from rkllm_mcp.messages import StoredTurn
 from rkllm_mcp.records import MOST_ROWS, MemoryRow, MemoryState, without_row
 from rkllm_mcp.store.conversations import escape_like, row_of_turn
-from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.database import Database, Transaction, in_transaction
 
 COLUMNS = ("id", "text", "language", "is_pinned", "state", "source", "created", "used")
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM memories"  # noqa: S608  (no input)
@@ -26,45 +26,49 @@ _INSERT = f"INSERT INTO memories ({', '.join(COLUMNS)}) VALUES ({', '.join('?' *
 _LIKES = "{} LIKE ? ESCAPE '\\' OR {} LIKE ? ESCAPE '\\'"
 
 
+@dataclass
 class Memories:
     """The rows of one user; every method that waits raises a StoreError if the database cannot be used."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
+    database: Database
+    clock: Callable[[], float] = time.time
 
     async def all(self) -> list[MemoryRow]:
         """Return all rows, the oldest first."""
-        return [_row(row) for row in await self._database.rows(f"{_SELECT} ORDER BY created, id")]
+        return [_row(row) for row in await self.database.rows(f"{_SELECT} ORDER BY created, id")]
 
     async def kept(self) -> list[MemoryRow]:
         """Return the rows that are used, the oldest first."""
         return [row for row in await self.all() if row.state == "kept"]
 
-    async def add(
-        self, text: str, language: str, *, source: str = "", is_pinned: bool = False, state: MemoryState = "kept"
+    @in_transaction(durable=True)
+    def add(
+        self,
+        transaction: Transaction,
+        text: str,
+        language: str,
+        *,
+        source: str = "",
+        is_pinned: bool = False,
+        state: MemoryState = "kept",
     ) -> tuple[MemoryRow, bool]:
         """Store a row and return it; with False if one with the same text was there, which is kept from now on.
 
         Raises:
             UsageError: there are ``MOST_ROWS`` of them.
         """
-        new = MemoryRow(secrets.token_hex(4), text, language, is_pinned, state, source, self._clock())
-
-        def insert(transaction: Transaction) -> tuple[MemoryRow, bool]:
-            rows = [_row(row) for row in transaction.execute(_SELECT).fetchall()]
-            same = next((row for row in rows if row.text.casefold() == text.casefold()), None)
-            if same is not None:
-                if state == "kept":
-                    change = "UPDATE memories SET state = ?, is_pinned = ? WHERE id = ?"
-                    transaction.execute(change, (state, int(same.is_pinned or is_pinned), same.id))
-                return same, False
-            if len(rows) >= MOST_ROWS:
-                raise UsageError(f"{MOST_ROWS} things are remembered, which is the most; remove some")
-            transaction.execute(_INSERT, astuple(new))
-            return new, True
-
-        return await self._database.ask(insert, durable=True)
+        new = MemoryRow(secrets.token_hex(4), text, language, is_pinned, state, source, self.clock())
+        rows = [_row(row) for row in transaction.execute(_SELECT).fetchall()]
+        same = next((row for row in rows if row.text.casefold() == text.casefold()), None)
+        if same is not None:
+            if state == "kept":
+                change = "UPDATE memories SET state = ?, is_pinned = ? WHERE id = ?"
+                transaction.execute(change, (state, int(same.is_pinned or is_pinned), same.id))
+            return same, False
+        if len(rows) >= MOST_ROWS:
+            raise UsageError(f"{MOST_ROWS} things are remembered, which is the most; remove some")
+        transaction.execute(_INSERT, astuple(new))
+        return new, True
 
     async def change(
         self, row_id: str, *, text: str | None = None, is_pinned: bool | None = None, state: MemoryState | None = None
@@ -90,7 +94,7 @@ class Memories:
             _erase_text(before.text, transaction)
             return 1
 
-        await self._database.erase(update)
+        await self.database.erase(update)
         return changed[0] if changed else None
 
     async def remove(self, row_ids: Sequence[str]) -> list[MemoryRow]:
@@ -101,26 +105,22 @@ class Memories:
         """Delete every row for good, and what was recalled of them; return those that were there."""
         return await self._remove("", [()])
 
-    async def _remove(self, where: str, each: Sequence[tuple[str, ...]]) -> list[MemoryRow]:
+    @in_transaction(erases=True)
+    def _remove(self, transaction: Transaction, where: str, each: Sequence[tuple[str, ...]]) -> list[MemoryRow]:
         removed: list[MemoryRow] = []
-
-        def delete(transaction: Transaction) -> int:
-            for values in each:
-                rows = [_row(row) for row in transaction.execute(f"{_SELECT} {where}", values).fetchall()]
-                transaction.execute(f"DELETE FROM memories {where}", values)  # noqa: S608  (no input)
-                removed.extend(rows)
-            for row in removed:
-                _erase_text(row.text, transaction)
-            return len(removed)
-
-        await self._database.erase(delete)
+        for values in each:
+            rows = [_row(row) for row in transaction.execute(f"{_SELECT} {where}", values).fetchall()]
+            transaction.execute(f"DELETE FROM memories {where}", values)  # noqa: S608  (no input)
+            removed.extend(rows)
+        for row in removed:
+            _erase_text(row.text, transaction)
         return removed
 
     def note_used(self, rows: Sequence[MemoryRow]) -> None:
         """Note that rows were recalled; returns at once and never raises."""
-        now, ids = self._clock(), [row.id for row in rows]
+        now, ids = self.clock(), [row.id for row in rows]
         statement = "UPDATE memories SET used = ? WHERE id = ?"
-        self._database.tell(lambda transaction: transaction.executemany(statement, [(now, row_id) for row_id in ids]))
+        self.database.tell(lambda transaction: transaction.executemany(statement, [(now, row_id) for row_id in ids]))
 
 
 def _row(values: Sequence[Any]) -> MemoryRow:

@@ -14,7 +14,8 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -97,7 +98,8 @@ class Outbox:
                     if entry in self._refused or (writer and _start_ticks(int(writer_pid)) == started):
                         continue
                     try:
-                        await self._make(entry, kind, json.loads(change), before)
+                        work = partial(self._make, entry, kind, json.loads(change), before)
+                        await self._shared.ask(work, durable=True)
                     except StoreAwayError:
                         self._may_wait = True
                         return False
@@ -109,23 +111,19 @@ class Outbox:
                     before, self._may_wait = entry, True
         return True
 
-    async def _make(self, entry: str, kind: str, change: Any, before: str) -> None:
+    def _make(self, entry: str, kind: str, change: Any, before: str, transaction: Transaction) -> None:
         """Make a change, unless it was made before and its entry could not be deleted."""
-
-        def make(transaction: Transaction) -> None:
-            transaction.execute("DELETE FROM shipped WHERE tenant = ? AND id = ?", (self._tenant, before))
-            statement = "INSERT INTO shipped (tenant, id) VALUES (?, ?) ON CONFLICT (tenant, id) DO NOTHING"
-            if transaction.execute(statement, (self._tenant, entry)).rowcount:
-                self._replays[kind](change, transaction)
-
-        await self._shared.ask(make, durable=True)
+        transaction.execute("DELETE FROM shipped WHERE tenant = ? AND id = ?", (self._tenant, before))
+        statement = "INSERT INTO shipped (tenant, id) VALUES (?, ?) ON CONFLICT (tenant, id) DO NOTHING"
+        if transaction.execute(statement, (self._tenant, entry)).rowcount:
+            self._replays[kind](change, transaction)
 
 
+@dataclass
 class _Recorder:
     """A ``Transaction`` that only notes what would be executed."""
 
-    def __init__(self) -> None:
-        self.statements: list[tuple[str, Sequence[Any]]] = []
+    statements: list[tuple[str, Sequence[Any]]] = field(default_factory=list[tuple[str, Sequence[Any]]])
 
     def execute(self, statement: str, values: Values = (), /) -> Rows:
         self.statements.append((statement, list(values)))

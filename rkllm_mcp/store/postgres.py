@@ -16,8 +16,9 @@ import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,7 @@ from rkllm_base.postgres import CONNECT_TIMEOUT_S, connecting, fault_of, migrate
 from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.store.conversations import LIKES, NEXT_CHANGE, TEXT_OF_EVENTS, WRITTEN_AT
-from rkllm_mcp.store.database import REPORT, Rows, Topics, Transaction, Values, Work
+from rkllm_mcp.store.database import REPORT, Database, Rows, Transaction, Values, Work
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -94,9 +95,9 @@ def _upsert(match: re.Match[str]) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({marks}) {target}"  # noqa: S608  (names of columns)
 
 
-def database_time(transaction: Transaction) -> tuple[str, float]:
+def database_time(transaction: Transaction) -> float:
     """Return the time of the database, which boards without their own clock have in common."""
-    return "", float(transaction.execute("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
+    return float(transaction.execute("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
 
 def _storable(value: Any) -> Any:
@@ -104,21 +105,21 @@ def _storable(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else storable(value)
 
 
+@dataclass(frozen=True)
 class _Transaction:
     """Implements ``store.database.Transaction``."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
-        self._connection = connection
+    connection: Connection[Any]
 
     def execute(self, statement: str, values: Values = (), /) -> Rows:
         if isinstance(values, Mapping):
             bound: Any = {name: _storable(value) for name, value in values.items()}
         else:
             bound = tuple(map(_storable, values))
-        return cast("Rows", self._connection.execute(cast("Any", translate_statement(statement)), bound))
+        return cast("Rows", self.connection.execute(cast("Any", translate_statement(statement)), bound))
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
-        with self._connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             cursor.executemany(
                 cast("Any", translate_statement(statement)), [tuple(map(_storable, row)) for row in rows]
             )
@@ -148,40 +149,32 @@ class _Listener(Thread):
     def __init__(self, url: str) -> None:
         super().__init__(name="rkllm-mcp hints", daemon=True)
         self._url = url
-        self._is_over = Event()
-        self._hears: dict[Topics, asyncio.AbstractEventLoop] = {}
+        self.is_over = Event()  # set for its end, which comes soon
+        self.hears: dict[Database, asyncio.AbstractEventLoop] = {}  # whose waiters are woken, in their event loops
 
-    def add(self, topics: Topics) -> None:
-        """Wake those who wait in this event loop."""
-        self._hears[topics] = asyncio.get_running_loop()
+    def add(self, database: Database) -> None:
+        """Wake those who wait in this event loop for a change of the database."""
+        self.hears[database] = asyncio.get_running_loop()
         if not self.is_alive():
             self.start()
-
-    def discard(self, topics: Topics) -> None:
-        """Wake them no longer."""
-        self._hears.pop(topics, None)
-
-    def end(self) -> None:
-        """End soon."""
-        self._is_over.set()
 
     def run(self) -> None:
         """Listen until the end; hints of the time without a connection are lost, so everybody looks after it."""
         import psycopg
 
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             with suppress(psycopg.Error), psycopg.connect(self._url, autocommit=True, **_CONNECTING) as connection:
                 connection.execute(f"LISTEN {_CHANNEL}")
                 self._wake("")
-                while not self._is_over.is_set():
+                while not self.is_over.is_set():
                     for notice in connection.notifies(timeout=1.0):
                         self._wake(notice.payload)
-            self._is_over.wait(_PAUSE_S)
+            self.is_over.wait(_PAUSE_S)
 
     def _wake(self, topic: str) -> None:
-        for topics, loop in list(self._hears.items()):
+        for database, loop in list(self.hears.items()):
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(topics.wake, topic)
+                loop.call_soon_threadsafe(database.wake, topic)
 
 
 class _Server:
@@ -197,7 +190,7 @@ class _Server:
         self._is_migrated = False
         self.failure: StoreAwayError | None = None  # the database cannot be reached
         self._failed_at = 0.0
-        self._returned_at = -math.inf
+        self.returned_at = -math.inf
 
     @contextmanager
     def connection(self) -> Generator[Connection[Any], None, None]:
@@ -208,7 +201,20 @@ class _Server:
         with self._lock:
             if self.failure is not None and time.monotonic() < self._failed_at + _PAUSE_S:
                 raise self.failure
-            pool = self._open_pool()
+            if self._pool is None:
+                logging.getLogger("psycopg.pool").addFilter(_POOL_LOG)
+                self._pool = psycopg_pool.ConnectionPool(
+                    self._url,
+                    min_size=1,
+                    max_size=_CONNECTIONS,
+                    open=True,
+                    # The pause between two attempts doubles until then; afterwards the next work begins with a short
+                    # one.
+                    reconnect_timeout=_RECONNECT_S,
+                    check=psycopg_pool.ConnectionPool.check_connection,
+                    kwargs=_CONNECTING,
+                )
+            pool = self._pool
         try:
             with pool.connection(CONNECT_TIMEOUT_S) as connection:
                 if not self._is_migrated:
@@ -224,40 +230,16 @@ class _Server:
         except UnicodeError:
             raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
         if self.failure is not None:
-            self._returned_at = time.monotonic()
+            self.returned_at = time.monotonic()
         self.failure = None
-
-    @property
-    def catching_up(self) -> StoreAwayError | None:
-        """See ``Database``."""
-        if time.monotonic() > self._returned_at + _CATCH_UP_S:
-            return None
-        return StoreAwayError(self.name, "it has just come back, and another board may have more to save", _REMEDY)
 
     def close(self) -> None:
         """Close the connections."""
-        self.listener.end()
+        self.listener.is_over.set()
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(CONNECT_TIMEOUT_S)
-
-    def _open_pool(self) -> ConnectionPool[Any]:
-        if self._pool is None:
-            from psycopg_pool import ConnectionPool
-
-            logging.getLogger("psycopg.pool").addFilter(_POOL_LOG)
-            self._pool = ConnectionPool(
-                self._url,
-                min_size=1,
-                max_size=_CONNECTIONS,
-                open=True,
-                # The pause between two attempts doubles until then; afterwards the next work begins with a short one.
-                reconnect_timeout=_RECONNECT_S,
-                check=ConnectionPool.check_connection,
-                kwargs=_CONNECTING,
-            )
-        return self._pool
 
     def _store_failure(self, text: str, remedy: str = _REMEDY) -> StoreAwayError:
         self.failure = StoreAwayError(self.name, reason_of(text), remedy)
@@ -280,38 +262,24 @@ class _Server:
         self._is_migrated = True
 
 
-class PostgresDatabase:
-    """A tenant's view of a PostgreSQL database; implements ``Database``; created by ``open_postgres``."""
+class PostgresDatabase(Database):
+    """A tenant's view of a PostgreSQL database; created by ``open_postgres``."""
 
     def __init__(self, server: _Server, tenant: str, on_problem: Callable[[str], None]) -> None:
-        self._server = server
+        super().__init__("rkllm-mcp shared store", on_problem)
+        self.server = server
         self._tenant = tenant
-        self._on_problem = on_problem
-        self._problem: StoreError | None = None
-        self._loop = asyncio.get_running_loop()
-        # One thread, as for a file: what was queued first is written first.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp shared store")
-        self.failing: StoreError | None = None
         self.is_lasting = True
-        self.lost_tables: frozenset[str] = frozenset()
         # Keeps what was told while the database is away; without it that is lost.
         self.keep: Callable[[Work[object]], None] | None = None
-        self._topics = Topics()
-
-    @property
-    def board(self) -> str:
-        """The id of this process among the boards."""
-        return self._server.board
-
-    @property
-    def is_whole(self) -> bool:
-        """See ``Database``."""
-        return self._problem is None
 
     @property
     def catching_up(self) -> StoreError | None:
         """See ``Database``."""
-        return self._server.catching_up
+        if time.monotonic() > self.server.returned_at + _CATCH_UP_S:
+            return None
+        problem = "it has just come back, and another board may have more to save"
+        return StoreAwayError(self.server.name, problem, _REMEDY)
 
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """See ``Database``."""
@@ -319,29 +287,17 @@ class PostgresDatabase:
         try:
             future = self._thread.submit(self._transact, work)
         except RuntimeError:
-            raise StoreError(self._server.name, "it is closed already", REPORT) from None
+            raise StoreError(self.server.name, "it is closed already", REPORT) from None
         try:
             result = await asyncio.wrap_future(future)
         except StoreError as error:
-            if durable or error is self._server.failure:
+            if durable or error is self.server.failure:
                 self._fail(error)
             raise
         if durable and self.failing is not None:
             self.failing = None
             self._on_problem("[State: data is saved again.]")
         return result
-
-    async def rows(self, query: str, values: Values = ()) -> list[Any]:
-        """See ``Database``."""
-        return await self.ask(lambda transaction: transaction.execute(query, values).fetchall(), reads=True)
-
-    async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
-        """See ``Database``."""
-        return await self.ask(lambda transaction: transaction.execute(statement, values).rowcount, durable=durable)
-
-    async def erase(self, work: Work[int]) -> int:
-        """See ``Database``; PostgreSQL frees the space of deleted rows with its next vacuum."""
-        return await self.ask(work, durable=True)
 
     def tell(self, work: Work[object]) -> None:
         """See ``Database``."""
@@ -356,28 +312,18 @@ class PostgresDatabase:
 
     async def wait_for_change(self, topic: str, within_s: float) -> None:
         """See ``Database``."""
-        self._server.listener.add(self._topics)
-        await self._topics.wait_for_change(topic, within_s)
-
-    async def flush(self) -> None:
-        """See ``Database``."""
-        await self.ask(lambda _: None)
-        if self._problem is not None:
-            raise self._problem
-
-    async def missing_tables(self) -> list[str]:
-        """See ``Database``; the migrations have made them, and no other role may drop them."""
-        return []
+        self.server.listener.add(self)
+        await super().wait_for_change(topic, within_s)
 
     async def aclose(self) -> None:
         """Write the remaining work; bounded and shielded from cancellation."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT_S) as limit:
             await asyncio.wrap_future(self._thread.submit(lambda: None))
-        self._server.listener.discard(self._topics)
+        self.server.listener.hears.pop(self, None)
         self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
 
     def _transact(self, work: Work[_Result]) -> _Result:
-        with self._server.connection() as connection:
+        with self.server.connection() as connection:
             connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
             return work(_Transaction(connection))
 
@@ -386,16 +332,7 @@ class PostgresDatabase:
         if isinstance(error, StoreAwayError) and self.keep is not None:
             self.keep(work)
         elif error is not None:
-            problem = error if isinstance(error, StoreError) else StoreError(self._server.name, repr(error), REPORT)
-            self._problem = self._problem or problem
-            with suppress(RuntimeError):  # the loop may have ended
-                self._loop.call_soon_threadsafe(self._fail, problem)
-
-    def _fail(self, error: StoreError) -> None:
-        """Report that nothing can be stored, once until it is possible again."""
-        if self.failing is None:
-            self.failing = error
-            self._on_problem(f"[State: {error}. The assistant continues without saving data.]")
+            self._report(error if isinstance(error, StoreError) else StoreError(self.server.name, repr(error), REPORT))
 
 
 # The servers in use, and how many stores use each.

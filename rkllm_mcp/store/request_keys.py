@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rkllm_mcp.records import KeyedRequest
-from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.database import Database, Transaction, in_transaction
 
 REMEMBERED_S = 86400.0
 # A row of an answer whose board lives and has not said how it ended is believed for that long.
@@ -33,52 +33,49 @@ class RequestKeys:
     """The keys of requests of one user; ``board`` is the id of this process, ``now`` the time that boards share."""
 
     def __init__(self, database: Database, now: Callable[[Transaction], float], board: str = "") -> None:
-        self._database = database
+        self.database = database
         self._now = now
         self._board = board or uuid.uuid4().hex
         self._is_shared = bool(board)
         self._under_way: set[str] = set()
 
-    async def find(self, key: str) -> tuple[KeyedRequest, bool] | None:
+    @in_transaction(reads=True)
+    def find(self, transaction: Transaction, key: str) -> tuple[KeyedRequest, bool] | None:
         """Return the request of a key and whether it is under way; None without one of the last day."""
-
-        def select(transaction: Transaction) -> tuple[KeyedRequest, bool] | None:
-            row = transaction.execute(_FIND, (_KIND, key)).fetchone()
-            now = self._now(transaction)
-            if row is None or row[1] < now - REMEMBERED_S:
-                return None
-            keyed = KeyedRequest(**json.loads(row[0]))
-            is_elsewhere = self._is_shared and keyed.board != self._board and row[1] > now - UNDER_WAY_S
-            if not keyed.is_over and is_elsewhere and transaction.execute(_LIVES, (keyed.board, now)).fetchone():
-                return keyed, True
-            return keyed, not keyed.is_over and keyed.board == self._board and key in self._under_way
-
-        return await self._database.ask(select, reads=True)
+        row = transaction.execute(_FIND, (_KIND, key)).fetchone()
+        now = self._now(transaction)
+        if row is None or row[1] < now - REMEMBERED_S:
+            return None
+        keyed = KeyedRequest(**json.loads(row[0]))
+        is_elsewhere = self._is_shared and keyed.board != self._board and row[1] > now - UNDER_WAY_S
+        if not keyed.is_over and is_elsewhere and transaction.execute(_LIVES, (keyed.board, now)).fetchone():
+            return keyed, True
+        return keyed, not keyed.is_over and keyed.board == self._board and key in self._under_way
 
     async def claim(self, key: str, request: KeyedRequest, before: KeyedRequest | None = None) -> KeyedRequest | None:
         """Store a request that is about to be answered, in place of ``before``; None if another one was faster."""
         claimed = replace(request, board=self._board)
-
-        def insert(transaction: Transaction) -> bool:
-            now = self._now(transaction)
-            transaction.execute(_TIDY, (_KIND, now - REMEMBERED_S))
-            if before is not None:
-                changed = (claimed.as_json(), now, _KIND, key, before.as_json())
-                return transaction.execute(_EXCHANGE, changed).rowcount > 0
-            return transaction.execute(_INSERT, (_KIND, key, claimed.as_json(), now)).rowcount > 0
-
-        if key in self._under_way or not await self._database.ask(insert, durable=True):
+        if key in self._under_way or not await self._insert(key, claimed, before):
             return None
         self._under_way.add(key)
         return claimed
+
+    @in_transaction(durable=True)
+    def _insert(self, transaction: Transaction, key: str, claimed: KeyedRequest, before: KeyedRequest | None) -> bool:
+        now = self._now(transaction)
+        transaction.execute(_TIDY, (_KIND, now - REMEMBERED_S))
+        if before is not None:
+            changed = (claimed.as_json(), now, _KIND, key, before.as_json())
+            return transaction.execute(_EXCHANGE, changed).rowcount > 0
+        return transaction.execute(_INSERT, (_KIND, key, claimed.as_json(), now)).rowcount > 0
 
     async def finish(self, key: str, claimed: KeyedRequest, response: str = "") -> None:
         """Note that the answer of a claimed request is stored, with the id of its response if it has one."""
         self._under_way.discard(key)
         over = replace(claimed, is_over=True, response=response)
-        await self._database.change(_FINISH, (over.as_json(), _KIND, key, claimed.as_json()), durable=True)
+        await self.database.change(_FINISH, (over.as_json(), _KIND, key, claimed.as_json()), durable=True)
 
     async def forget(self, key: str, claimed: KeyedRequest) -> None:
         """Give up a claimed request of which nothing is stored."""
         self._under_way.discard(key)
-        await self._database.change(_FORGET, (_KIND, key, claimed.as_json()), durable=True)
+        await self.database.change(_FORGET, (_KIND, key, claimed.as_json()), durable=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
-from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.database import Database, Transaction, in_transaction
 
 # The topic that wakes those who wait for a schedule.
 TOPIC = "schedules"
@@ -57,43 +57,31 @@ class Schedules:
         *,
         is_shared: bool = False,
     ) -> None:
-        self._database = database
+        self.database = database
         self.board = board or uuid.uuid4().hex
         self._now = now
         self._is_shared = is_shared
 
     async def now(self) -> float:
         """Return the time by which schedules are due."""
-        return await self._database.ask(self._now, reads=True)
+        return await self.database.ask(self._now, reads=True)
 
-    async def wait_for_change(self, within_s: float) -> None:
-        """Wait until a schedule may have changed, or for that long."""
-        await self._database.wait_for_change(TOPIC, within_s)
-
-    async def add(self, tenant: str, schedule: Schedule) -> Schedule:
+    @in_transaction(durable=True, topic=TOPIC)
+    def add(self, transaction: Transaction, tenant: str, schedule: Schedule) -> Schedule:
         """Store a new schedule and return it with its id; a UsageError if there are too many."""
-        schedule_id = schedule.id or uuid.uuid4().hex[:8]
-
-        def insert(transaction: Transaction) -> Schedule:
-            count = transaction.execute("SELECT COUNT(*) FROM schedules WHERE tenant = ?", (tenant,)).fetchone()[0]
-            if count >= MOST:
-                raise UsageError(
-                    f"there are {count} schedules already; remove one with 'rkllm-mcp schedules remove ID'"
-                )
-            created = schedule.created or self._now(transaction)
-            values = {**vars(schedule), "id": schedule_id, "created": created, "tools": json.dumps(schedule.tools)}
-            row = tuple(values[name] for name in _COLUMNS)
-            transaction.execute(_INSERT, (tenant, *row))
-            return _schedule(row)
-
-        stored = await self._database.ask(insert, durable=True)
-        self._database.hint(TOPIC)
-        return stored
+        count = transaction.execute("SELECT COUNT(*) FROM schedules WHERE tenant = ?", (tenant,)).fetchone()[0]
+        if count >= MOST:
+            raise UsageError(f"there are {count} schedules already; remove one with 'rkllm-mcp schedules remove ID'")
+        schedule_id, created = schedule.id or uuid.uuid4().hex[:8], schedule.created or self._now(transaction)
+        values = {**vars(schedule), "id": schedule_id, "created": created, "tools": json.dumps(schedule.tools)}
+        row = tuple(values[name] for name in _COLUMNS)
+        transaction.execute(_INSERT, (tenant, *row))
+        return _schedule(row)
 
     async def all(self, tenant: str) -> list[Schedule]:
         """Return all schedules, those that are due next first."""
         order = "ORDER BY next_at IS NULL, next_at, created, id"
-        return list(map(_schedule, await self._database.rows(f"{_SELECT} {order}", (tenant,))))
+        return list(map(_schedule, await self.database.rows(f"{_SELECT} {order}", (tenant,))))
 
     async def matching(self, tenant: str, prefix: str) -> list[Schedule]:
         """Return the schedules whose id begins with a text."""
@@ -101,7 +89,7 @@ class Schedules:
 
     async def get(self, tenant: str, schedule_id: str) -> Schedule | None:
         """Return a schedule; None if this tenant has none of that id."""
-        rows = await self._database.rows(f"{_SELECT} AND id = ?", (tenant, schedule_id))
+        rows = await self.database.rows(f"{_SELECT} AND id = ?", (tenant, schedule_id))
         return _schedule(rows[0]) if rows else None
 
     async def change(self, tenant: str, schedule_id: str, **values: Any) -> bool:
@@ -109,31 +97,31 @@ class Schedules:
         columns = ", ".join(f"{name} = ?" for name in values)
         row = [json.dumps(value) if name == "tools" else value for name, value in values.items()]
         statement = f"UPDATE schedules SET {columns} WHERE tenant = ? AND id = ?"  # noqa: S608  (names of columns)
-        changed = await self._database.change(statement, (*row, tenant, schedule_id), durable=True)
-        self._database.hint(TOPIC)
+        changed = await self.database.change(statement, (*row, tenant, schedule_id), durable=True)
+        self.database.hint(TOPIC)
         return changed > 0
 
     async def remove(self, tenant: str, schedule_id: str) -> bool:
         """Delete a schedule and its runs; return False if no schedule has that id."""
-        removed = await self._database.erase(
+        removed = await self.database.erase(
             lambda transaction: (
                 transaction.execute("DELETE FROM schedules WHERE tenant = ? AND id = ?", (tenant, schedule_id)).rowcount
             )
         )
-        self._database.hint(TOPIC)
+        self.database.hint(TOPIC)
         return removed > 0
 
     async def remove_all(self, tenant: str) -> int:
         """Delete all schedules and their runs; return the number of schedules."""
         statement = "DELETE FROM schedules WHERE tenant = ?"
-        return await self._database.erase(lambda transaction: transaction.execute(statement, (tenant,)).rowcount)
+        return await self.database.erase(lambda transaction: transaction.execute(statement, (tenant,)).rowcount)
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
     async def next_at(self, tenant: str) -> float | None:
         """Return when a schedule is due next; None if none is."""
         query = "SELECT MIN(next_at) FROM schedules WHERE tenant = ? AND state = 'active'"
-        return (await self._database.rows(query, (tenant,)))[0][0]
+        return (await self.database.rows(query, (tenant,)))[0][0]
 
     async def claim(self, tenant: str, next_moment: NextMoment, late: float) -> int:
         """Move every schedule that is due to its next moment and add a run that waits; return the number of runs.
@@ -143,25 +131,25 @@ class Schedules:
             next_moment: the next moment of a schedule.
             late: seconds after which a run that is due is missed.
         """
-
-        def claim(transaction: Transaction) -> int:
-            now = self._now(transaction)
-            due = transaction.execute(f"{_SELECT} AND next_at <= ? AND state = 'active'", (tenant, now)).fetchall()
-            count = 0
-            for schedule in map(_schedule, due):
-                following = next_moment(schedule)
-                state = "done" if following is None else "active"
-                values = (following, state, tenant, schedule.id, schedule.next_at)
-                if transaction.execute(_CLAIM, values).rowcount:
-                    at = schedule.next_at or now
-                    outcome: RunOutcome = "missed" if now - at > late else "waiting"
-                    self._insert_run(tenant, schedule.id, at, now, outcome, transaction)
-                    count += 1
-            return count
-
         if (first := await self.next_at(tenant)) is None or first > await self.now():
             return 0
-        return await self._database.ask(claim, durable=True)
+        return await self._claim(tenant, next_moment, late)
+
+    @in_transaction(durable=True)
+    def _claim(self, transaction: Transaction, tenant: str, next_moment: NextMoment, late: float) -> int:
+        now = self._now(transaction)
+        due = transaction.execute(f"{_SELECT} AND next_at <= ? AND state = 'active'", (tenant, now)).fetchall()
+        count = 0
+        for schedule in map(_schedule, due):
+            following = next_moment(schedule)
+            state = "done" if following is None else "active"
+            values = (following, state, tenant, schedule.id, schedule.next_at)
+            if transaction.execute(_CLAIM, values).rowcount:
+                at = schedule.next_at or now
+                outcome: RunOutcome = "missed" if now - at > late else "waiting"
+                self._insert_run(tenant, schedule.id, at, now, outcome, transaction)
+                count += 1
+        return count
 
     def _insert_run(
         self, tenant: str, schedule_id: str, due: float, now: float, outcome: RunOutcome, transaction: Transaction
@@ -171,50 +159,46 @@ class Schedules:
         transaction.execute(_INSERT_RUN, values)
         transaction.execute(_FORGET_OLD_RUNS, (tenant, schedule_id, tenant, schedule_id, RUNS_KEPT))
 
-    async def request_run(self, tenant: str, schedule_id: str) -> bool:
+    @in_transaction(durable=True, topic=TOPIC)
+    def request_run(self, transaction: Transaction, tenant: str, schedule_id: str) -> bool:
         """Add a run that is due now; return False if no such schedule exists or one of its runs waits already."""
+        query = "SELECT 1 FROM schedules WHERE tenant = ? AND id = ?"
+        if transaction.execute(query, (tenant, schedule_id)).fetchone() is None:
+            return False
+        waits = "SELECT 1 FROM schedule_runs WHERE tenant = ? AND schedule = ? AND outcome = 'waiting'"
+        if transaction.execute(waits, (tenant, schedule_id)).fetchone() is not None:
+            return False
+        now = self._now(transaction)
+        self._insert_run(tenant, schedule_id, now, now, "waiting", transaction)
+        return True
 
-        def insert(transaction: Transaction) -> bool:
-            query = "SELECT 1 FROM schedules WHERE tenant = ? AND id = ?"
-            if transaction.execute(query, (tenant, schedule_id)).fetchone() is None:
-                return False
-            waits = "SELECT 1 FROM schedule_runs WHERE tenant = ? AND schedule = ? AND outcome = 'waiting'"
-            if transaction.execute(waits, (tenant, schedule_id)).fetchone() is not None:
-                return False
-            now = self._now(transaction)
-            self._insert_run(tenant, schedule_id, now, now, "waiting", transaction)
-            return True
-
-        is_added = await self._database.ask(insert, durable=True)
-        self._database.hint(TOPIC)
-        return is_added
-
-    async def add_notice(self, tenant: str, schedule_id: str, outcome: RunOutcome, text: str) -> None:
+    @in_transaction(durable=True)
+    def add_notice(
+        self, transaction: Transaction, tenant: str, schedule_id: str, outcome: RunOutcome, text: str
+    ) -> None:
         """Add a run that is over: something to say about a schedule."""
-
-        def insert(transaction: Transaction) -> None:
-            now = self._now(transaction)
-            values = (tenant, uuid.uuid4().hex[:12], schedule_id, now, now, now, outcome, text, self.board)
-            transaction.execute(_INSERT_RUN, values)
-
-        await self._database.ask(insert, durable=True)
+        now = self._now(transaction)
+        values = (tenant, uuid.uuid4().hex[:12], schedule_id, now, now, now, outcome, text, self.board)
+        transaction.execute(_INSERT_RUN, values)
 
     async def waiting(self, tenant: str) -> list[ScheduleRun]:
         """Return the runs that wait, oldest first."""
         query = f"{_SELECT_RUNS} AND outcome = 'waiting' ORDER BY due, number"
-        return [ScheduleRun(*row) for row in await self._database.rows(query, (tenant,))]
+        return [ScheduleRun(*row) for row in await self.database.rows(query, (tenant,))]
 
     async def take(self, tenant: str, run_id: str) -> bool:
         """Begin a run; return False if another board has it."""
-        return await self._database.change(_TAKE, (self.board, tenant, run_id), durable=True) > 0
+        return await self.database.change(_TAKE, (self.board, tenant, run_id), durable=True) > 0
 
     async def give_back(self, tenant: str, run_id: str) -> None:
         """Let a run that was taken and has not begun wait again."""
         statement = "UPDATE schedule_runs SET outcome = 'waiting' WHERE tenant = ? AND id = ? AND outcome = 'running'"
-        await self._database.change(statement, (tenant, run_id), durable=True)
+        await self.database.change(statement, (tenant, run_id), durable=True)
 
-    async def finish(
+    @in_transaction(durable=True, topic=TOPIC)
+    def finish(
         self,
+        transaction: Transaction,
         tenant: str,
         run: ScheduleRun,
         outcome: RunOutcome,
@@ -224,44 +208,33 @@ class Schedules:
         failures: int = 0,
     ) -> None:
         """Store the result of a run, and how many of its schedule have failed in a row."""
-
-        def write(transaction: Transaction) -> None:
-            now = self._now(transaction)
-            values = (now, outcome, text, conversation, tenant, run.id)
-            transaction.execute(
-                "UPDATE schedule_runs SET ended = ?, outcome = ?, text = ?, conversation = ? "
-                "WHERE tenant = ? AND id = ?",
-                values,
-            )
-            transaction.execute(
-                "UPDATE schedules SET failures = ?, conversation = CASE WHEN ? = '' THEN conversation ELSE ? END "
-                "WHERE tenant = ? AND id = ?",
-                (failures, conversation, conversation, tenant, run.schedule),
-            )
-
-        await self._database.ask(write, durable=True)
-        self._database.hint(TOPIC)
+        transaction.execute(
+            "UPDATE schedule_runs SET ended = ?, outcome = ?, text = ?, conversation = ? WHERE tenant = ? AND id = ?",
+            (self._now(transaction), outcome, text, conversation, tenant, run.id),
+        )
+        transaction.execute(
+            "UPDATE schedules SET failures = ?, conversation = CASE WHEN ? = '' THEN conversation ELSE ? END "
+            "WHERE tenant = ? AND id = ?",
+            (failures, conversation, conversation, tenant, run.schedule),
+        )
 
     async def note_delivery(self, tenant: str, run_id: str, delivery: str) -> None:
         """Store what became of the webhook of a run."""
         statement = "UPDATE schedule_runs SET delivery = ? WHERE tenant = ? AND id = ?"
-        await self._database.change(statement, (delivery, tenant, run_id))
+        await self.database.change(statement, (delivery, tenant, run_id))
 
-    async def end_abandoned(self, tenant: str) -> int:
+    @in_transaction(durable=True)
+    def end_abandoned(self, transaction: Transaction, tenant: str) -> int:
         """End the runs whose process is gone as interrupted; return their number."""
-
-        def end(transaction: Transaction) -> int:
-            now = self._now(transaction)
-            values: Sequence[Any] = (now, tenant, self.board)
-            statement = (
-                "UPDATE schedule_runs SET ended = ?, outcome = 'interrupted' "
-                "WHERE tenant = ? AND outcome = 'running' AND board <> ?"
-            )
-            if self._is_shared:
-                statement, values = f"{statement} AND NOT {_LIVES}", (*values, now)
-            return transaction.execute(statement, values).rowcount
-
-        return await self._database.ask(end, durable=True)
+        now = self._now(transaction)
+        values: Sequence[Any] = (now, tenant, self.board)
+        statement = (
+            "UPDATE schedule_runs SET ended = ?, outcome = 'interrupted' "
+            "WHERE tenant = ? AND outcome = 'running' AND board <> ?"
+        )
+        if self._is_shared:
+            statement, values = f"{statement} AND NOT {_LIVES}", (*values, now)
+        return transaction.execute(statement, values).rowcount
 
     async def runs(
         self, tenant: str, schedule_id: str = "", *, limit: int = 20, ended_after: float | None = None
@@ -273,13 +246,13 @@ class Schedules:
         since: tuple[float, ...] = ()
         if ended_after is not None:
             query, since = f"{query} AND ended > ?", (ended_after,)
-        rows = await self._database.rows(f"{query} ORDER BY number DESC LIMIT ?", (*values, *since, limit))
+        rows = await self.database.rows(f"{query} ORDER BY number DESC LIMIT ?", (*values, *since, limit))
         return [ScheduleRun(*row) for row in rows]
 
     async def has_run(self, tenant: str, schedule_id: str, due: float, *, claimed_until: float) -> bool:
         """Return True if a moment of a schedule was claimed by a clock that was not ahead."""
         query = "SELECT 1 FROM schedule_runs WHERE tenant = ? AND schedule = ? AND due = ? AND claimed <= ?"
-        return bool(await self._database.rows(query, (tenant, schedule_id, due, claimed_until)))
+        return bool(await self.database.rows(query, (tenant, schedule_id, due, claimed_until)))
 
     async def tidy(self, tenant: str, before: float, states: Collection[str] = ("done",)) -> int:
         """Delete the schedules in these states that have not run since a time."""
@@ -289,7 +262,7 @@ class Schedules:
             "(SELECT 1 FROM schedule_runs AS r WHERE r.tenant = schedules.tenant AND r.schedule = schedules.id "
             "AND r.claimed >= ?)"
         )
-        return await self._database.change(statement, (tenant, *states, before, before))
+        return await self.database.change(statement, (tenant, *states, before, before))
 
 
 def _schedule(row: Sequence[Any]) -> Schedule:

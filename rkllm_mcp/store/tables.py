@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, hash_key, matches
 from rkllm_mcp.errors import StoreAwayError, StoreError
 from rkllm_mcp.records import Device, StoredApproval, Switch
-from rkllm_mcp.store.database import Database, Transaction
+from rkllm_mcp.store.database import Database, Transaction, in_transaction
 from rkllm_mcp.store.limits import Limits, StoreLimits, shown_limit
 from rkllm_mcp.store.outbox import Outbox
 
@@ -43,23 +43,23 @@ PERSON = "person"
 _LIMITS = ("limits", "history")
 
 
+@dataclass
 class ApprovalTable:
     """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._could_read = True
+    database: Database
+    _could_read: bool = field(default=True, init=False)
 
     @property
     def is_readable(self) -> bool:
         """False if refusals or switches of before are lost, or were not readable at the last look."""
-        return self._could_read and not {"grants", "switches"} & self._database.lost_tables
+        return self._could_read and not {"grants", "switches"} & self.database.lost_tables
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the stored decision for a tool; None if it is missing, or cannot be read (see ``is_readable``)."""
         query = "SELECT kind, fingerprint FROM grants WHERE server = ? AND tool = ?"
         try:
-            rows = await self._database.rows(query, (server, tool))
+            rows = await self.database.rows(query, (server, tool))
         except StoreError:
             self._could_read = False
             return None
@@ -69,34 +69,34 @@ class ApprovalTable:
     def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
         """Store a decision, replacing the previous one."""
         row = (server, tool, grant.kind, grant.fingerprint, time.time())
-        self._database.tell(lambda transaction: transaction.execute(_PUT_GRANT, row))
+        self.database.tell(lambda transaction: transaction.execute(_PUT_GRANT, row))
 
     async def all(self) -> list[tuple[str, str, StoredApproval]]:
         """Return server, tool and decision of every stored decision."""
         query = "SELECT server, tool, kind, fingerprint FROM grants ORDER BY server, tool"
-        rows = await self._database.rows(query)
+        rows = await self.database.rows(query)
         return [(server, tool, StoredApproval(kind, fingerprint)) for server, tool, kind, fingerprint in rows]
 
     async def forget(self, server: str, tool: str) -> bool:
         """Delete the decision for a tool; return False if none is stored."""
-        return await self._database.change("DELETE FROM grants WHERE server = ? AND tool = ?", (server, tool)) > 0
+        return await self.database.change("DELETE FROM grants WHERE server = ? AND tool = ?", (server, tool)) > 0
 
 
+@dataclass
 class SwitchTable:
     """Tools and servers that were switched on or off at run time."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    database: Database
 
     async def all(self) -> list[Switch] | None:
         """Return all switches; None if they cannot be read, or one of this process could not be written."""
         try:
-            rows = await self._database.rows("SELECT server, tool, is_on FROM switches ORDER BY server, tool")
+            rows = await self.database.rows("SELECT server, tool, is_on FROM switches ORDER BY server, tool")
         except StoreError:
             return None
         switches = [Switch(server, tool, bool(is_on)) for server, tool, is_on in rows]
         # A database in memory has every change of this process, and what could be read of the file.
-        is_complete = self._database.is_whole if self._database.is_lasting else not self._database.lost_tables
+        is_complete = self.database.problem is None if self.database.is_lasting else not self.database.lost_tables
         return switches if is_complete else None
 
     def keep(self, changes: Sequence[Switch]) -> None:
@@ -111,37 +111,37 @@ class SwitchTable:
                 else:
                     transaction.execute(_PUT_SWITCH, (*key, change.is_on, time.time()))
 
-        self._database.tell(write)
+        self.database.tell(write)
 
 
+@dataclass
 class KeyValue:
     """Texts of one kind by key; created by ``Store.texts``.
 
     They are read once, so reading does not wait; changes of other processes are visible after ``refresh``.
     """
 
-    def __init__(self, kind: str, texts: dict[str, str], database: Database) -> None:
-        self._kind = kind
-        self._texts = texts
-        self._database = database
+    kind: str
+    texts: dict[str, str]
+    database: Database
 
     def read(self, key: str) -> str | None:
         """Return the text stored under ``key``, or None."""
-        return self._texts.get(key)
+        return self.texts.get(key)
 
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``, replacing the previous one."""
-        self._texts[key] = text
-        self._database.tell(partial(write_text, self._kind, key, text))
+        self.texts[key] = text
+        self.database.tell(partial(write_text, self.kind, key, text))
 
     async def save(self, key: str, text: str) -> None:
         """Store ``text`` under ``key`` before this returns; a StoreError if it cannot be stored."""
-        await self._database.ask(partial(write_text, self._kind, key, text), durable=True)
-        self._texts[key] = text
+        await self.database.ask(partial(write_text, self.kind, key, text), durable=True)
+        self.texts[key] = text
 
     async def refresh(self) -> None:
         """Read what other processes have written; a StoreError if it cannot be read."""
-        self._texts = await self._database.ask(partial(read_texts, self._kind), reads=True)
+        self.texts = await self.database.ask(partial(read_texts, self.kind), reads=True)
 
 
 def write_text(kind: str, key: str, text: str, transaction: Transaction) -> None:
@@ -158,7 +158,8 @@ class AgreedLimits(Limits):
     """The limits of a database that several boards share; the first board that opens it writes its own there.
 
     A limit that a board's configuration does not give is the agreed one. A board that gives another one reports it, and
-    deletes nothing: it would delete what the other boards keep.
+    deletes nothing: it would delete what the other boards keep. ``now`` is the clock of the database, which all boards
+    have in common.
     """
 
     def __init__(
@@ -168,10 +169,9 @@ class AgreedLimits(Limits):
         now: Callable[[Transaction], float],
         report: Callable[[str], object],
     ) -> None:
-        super().__init__(own)
+        super().__init__(own, now)
         self._own: Mapping[str, float | bool | None] = self.current.as_settings()
         self._given = given
-        self._now = now
         self._report = report
         self._reported: list[str] = []
 
@@ -194,10 +194,6 @@ class AgreedLimits(Limits):
         self._reported = different
         return None if different else agreed
 
-    def now(self, transaction: Transaction) -> float:
-        """See ``Limits``; the clock of the database, which all boards have in common."""
-        return self._now(transaction)
-
 
 def read_limits(transaction: Transaction) -> StoreLimits | None:
     """Return the limits that the boards of a database agree on; None if none has written any."""
@@ -210,12 +206,12 @@ def write_limits(limits: StoreLimits, transaction: Transaction) -> None:
     write_text(*_LIMITS, json.dumps(limits.as_settings()), transaction)
 
 
+@dataclass
 class DailyUsage:
     """Token usage per day, and of what else is counted per day, whose days have a name before the date."""
 
-    def __init__(self, database: Database, outbox: Outbox | None = None) -> None:
-        self._database = database
-        self._outbox = outbox  # takes tokens while the database is away
+    database: Database
+    outbox: Outbox | None = None  # takes tokens while the database is away
 
     async def add(self, day: str, tokens: int = 0) -> int:
         """Add tokens to the day's total, which begins at 0 on each day, and return it; with 0 only return it.
@@ -224,10 +220,10 @@ class DailyUsage:
         available again. A StoreError if the database is away; the tokens are added later.
         """
         try:
-            return await self._database.ask(partial(add_tokens, (day, tokens)))
+            return await self.database.ask(partial(add_tokens, (day, tokens)))
         except StoreAwayError:
-            if self._outbox is not None and tokens:
-                await self._outbox.add(TOKENS, (day, tokens))
+            if self.outbox is not None and tokens:
+                await self.outbox.add(TOKENS, (day, tokens))
             raise
 
 
@@ -281,6 +277,7 @@ def _since_boot(_: Transaction) -> tuple[str, float]:
     return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass
 class DeviceKeys:
     """Keys of devices: a code that is valid once and for five minutes becomes a key, of which the hash is stored.
 
@@ -289,47 +286,36 @@ class DeviceKeys:
     database of several boards that is the database's time. While that cannot be read, the keys of before count.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        clock: Callable[[], float] = time.time,
-        since_boot: Callable[[Transaction], tuple[str, float]] = _since_boot,
-    ) -> None:
-        self._database = database
-        self._clock = clock
-        self._since_boot = since_boot
-        self._latest: list[tuple[Device, str]] | None = None  # the devices as they were read last
+    database: Database
+    clock: Callable[[], float] = time.time
+    since_boot: Callable[[Transaction], tuple[str, float]] = _since_boot
+    # The devices as they were read last.
+    _latest: list[tuple[Device, str]] | None = field(default=None, init=False)
 
-    async def new_code(self, parent: str = "") -> str:
+    @in_transaction(durable=True)
+    def new_code(self, transaction: Transaction, parent: str = "") -> str:
         """Return a code that ``exchange`` takes once within ``CODE_VALID_S``, for a device of this parent."""
         code = secrets.token_urlsafe(24)
-
-        def insert(transaction: Transaction) -> None:
-            boot, now = self._since_boot(transaction)
-            # The parent follows the boot, which has no space.
-            expired = "DELETE FROM texts WHERE kind = ? AND (substr(text, 1, ?) != ? OR at < ?)"
-            transaction.execute(expired, (_CODES, len(boot) + 1, f"{boot} ", now))
-            transaction.execute(_PUT_TEXT, (_CODES, _digest(code), f"{boot} {parent}", now + CODE_VALID_S))
-
-        await self._database.ask(insert, durable=True)
+        boot, now = self.since_boot(transaction)
+        # The parent follows the boot, which has no space.
+        expired = "DELETE FROM texts WHERE kind = ? AND (substr(text, 1, ?) != ? OR at < ?)"
+        transaction.execute(expired, (_CODES, len(boot) + 1, f"{boot} ", now))
+        transaction.execute(_PUT_TEXT, (_CODES, _digest(code), f"{boot} {parent}", now + CODE_VALID_S))
         return code
 
-    async def exchange(self, code: str, name: str) -> tuple[Device, str] | None:
+    @in_transaction(durable=True)
+    def exchange(self, transaction: Transaction, code: str, name: str) -> tuple[Device, str] | None:
         """Return a new device and its key for a valid code, which is used up; None for any other."""
-
-        def replace_code(transaction: Transaction) -> tuple[Device, str] | None:
-            boot, now = self._since_boot(transaction)
-            code_key = (_CODES, _digest(code))
-            rows = transaction.execute("SELECT text FROM texts WHERE kind = ? AND key = ?", code_key).fetchall()
-            parent = str(rows[0][0]).partition(" ")[2] if rows else ""
-            query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
-            if transaction.execute(query, (*code_key, f"{boot} {parent}", now)).rowcount == 0:
-                return None
-            device, key, row = self._new(name, (), parent)
-            transaction.execute(_PUT_TEXT, row)
-            return device, key
-
-        return await self._database.ask(replace_code, durable=True)
+        boot, now = self.since_boot(transaction)
+        code_key = (_CODES, _digest(code))
+        rows = transaction.execute("SELECT text FROM texts WHERE kind = ? AND key = ?", code_key).fetchall()
+        parent = str(rows[0][0]).partition(" ")[2] if rows else ""
+        query = "DELETE FROM texts WHERE kind = ? AND key = ? AND text = ? AND at >= ?"
+        if transaction.execute(query, (*code_key, f"{boot} {parent}", now)).rowcount == 0:
+            return None
+        device, key, row = self._new(name, (), parent)
+        transaction.execute(_PUT_TEXT, row)
+        return device, key
 
     async def add(self, name: str, rights: Sequence[str], parent: str = "") -> tuple[Device, str]:
         """Return a new device, such as a program, and its key, which has these rights and no others.
@@ -338,12 +324,12 @@ class DeviceKeys:
         and has no more rights.
         """
         device, key, row = self._new(name, rights, parent)
-        await self._database.change(_PUT_TEXT, row, durable=True)
+        await self.database.change(_PUT_TEXT, row, durable=True)
         return device, key
 
     def _new(self, name: str, rights: Sequence[str], parent: str) -> tuple[Device, str, tuple[str, str, str, float]]:
         """Return a device, its key and its row."""
-        device = Device(secrets.token_hex(4), " ".join(name.split()), self._clock(), tuple(rights), parent)
+        device = Device(secrets.token_hex(4), " ".join(name.split()), self.clock(), tuple(rights), parent)
         key = f"{DEVICE_PREFIX}{device.id}-{secrets.token_urlsafe(32)}"
         # A linked device has no rights in its row, as before there were others.
         entry = [device.name, hash_key(key), *([rights, parent] if rights or parent else [])]
@@ -369,25 +355,22 @@ class DeviceKeys:
         """Return all devices, the oldest first."""
         return [device for device, _ in await self._devices()]
 
-    async def revoke(self, number: str) -> bool:
+    @in_transaction(durable=True)
+    def revoke(self, transaction: Transaction, number: str) -> bool:
         """Delete the key of a device and those that come from it; return False if no device has this id."""
-
-        def delete(transaction: Transaction) -> bool:
-            rows = transaction.execute("SELECT key, text, at FROM texts WHERE kind = ?", (DEVICE_KEYS,)).fetchall()
-            devices = [device for device, _ in _devices_of(rows)]
-            ending = {number} & {device.id for device in devices}
-            while added := {device.id for device in devices if device.parent in ending} - ending:
-                ending |= added
-            for key in ending:
-                transaction.execute("DELETE FROM texts WHERE kind = ? AND key = ?", (DEVICE_KEYS, key))
-            return bool(ending)
-
-        return await self._database.ask(delete, durable=True)
+        rows = transaction.execute("SELECT key, text, at FROM texts WHERE kind = ?", (DEVICE_KEYS,)).fetchall()
+        devices = [device for device, _ in _devices_of(rows)]
+        ending = {number} & {device.id for device in devices}
+        while added := {device.id for device in devices if device.parent in ending} - ending:
+            ending |= added
+        for key in ending:
+            transaction.execute("DELETE FROM texts WHERE kind = ? AND key = ?", (DEVICE_KEYS, key))
+        return bool(ending)
 
     async def _devices(self) -> list[tuple[Device, str]]:
         """Return the devices, each with the hash of its key."""
         query = "SELECT key, text, at FROM texts WHERE kind = ? ORDER BY at, key"
-        rows = await self._database.rows(query, (DEVICE_KEYS,))
+        rows = await self.database.rows(query, (DEVICE_KEYS,))
         self._latest = _devices_of(rows)
         return self._latest
 

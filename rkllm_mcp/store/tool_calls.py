@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any
 
 from rkllm_mcp.errors import StoreError
@@ -11,7 +11,7 @@ from rkllm_mcp.store.conversations import WRITTEN_AT
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 from rkllm_mcp.store.limits import Limits
 
-_COLUMNS = tuple(field.name for field in fields(CallRecord))
+_COLUMNS = tuple(each.name for each in fields(CallRecord))
 _MARKS = ", ".join(WRITTEN_AT if name == "at" else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608  (no input)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM calls"  # noqa: S608  (no input)
@@ -33,20 +33,20 @@ DELETE FROM calls WHERE id IN (
 _DELETE_SURPLUS = "DELETE FROM calls WHERE id <= (SELECT id FROM calls ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
 
+@dataclass
 class CallHistory:
     """Recorded calls; implements ``Recorder`` and ``PastCalls``."""
 
-    def __init__(self, database: Database, limits: Limits | None = None) -> None:
-        self._database = database
-        self._limits = limits or Limits()
-        self._until_cleaning = 0
+    database: Database
+    limits: Limits = field(default_factory=Limits)
+    _until_cleaning: int = field(default=0, init=False)
 
     def record(self, call: CallRecord) -> None:
         """Store a record; returns at once and never raises."""
-        retention = self._limits.current.calls
+        retention = self.limits.current.calls
         if retention.days <= 0 or retention.calls <= 0:
             return
-        self._database.tell(lambda transaction: transaction.execute(_INSERT, astuple(call)))
+        self.database.tell(lambda transaction: transaction.execute(_INSERT, astuple(call)))
         if self._until_cleaning == 0:
             self.clean()
         self._until_cleaning = (self._until_cleaning or _CALLS_BETWEEN_CLEANINGS) - 1
@@ -55,17 +55,17 @@ class CallHistory:
         """Delete records beyond the limits."""
 
         def delete_old(transaction: Transaction) -> None:
-            limits = self._limits.read(transaction)
+            limits = self.limits.read(transaction)
             if limits is not None:
-                now = self._limits.now(transaction)
+                now = self.limits.now(transaction)
                 transaction.execute(_DELETE_OLD, (CLOCK_WAS_SET_S, now, limits.calls.days * DAY_S))
                 transaction.execute(_DELETE_SURPLUS, (limits.calls.calls,))
 
-        self._database.tell(delete_old)
+        self.database.tell(delete_old)
 
     async def delete_all(self) -> None:
         """Delete every record; a StoreError if the file cannot be written."""
-        await self._database.erase(lambda transaction: transaction.execute("DELETE FROM calls").rowcount)
+        await self.database.erase(lambda transaction: transaction.execute("DELETE FROM calls").rowcount)
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None
@@ -81,14 +81,14 @@ class CallHistory:
                 where += f" AND {column} = ?"
                 values.append(value)
         where += " AND is_error <> 0" if errors_only else ""
-        rows = await self._database.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
+        rows = await self.database.rows(f"{_SELECT} WHERE {where} ORDER BY id DESC LIMIT ?", (*values, limit))
         calls = (CallRecord(*row) for row in rows)
         return [replace(call, is_error=bool(call.is_error)) for call in calls]
 
     async def list_served(self, limit: int) -> list[tuple[str, str]]:
         """See ``records.PastCalls``."""
         try:
-            rows = await self._database.rows(_SERVED, (limit,))
+            rows = await self.database.rows(_SERVED, (limit,))
         except StoreError:
             return []
         return [(request, f"mcp__{server}__{tool}") for request, server, tool in rows]

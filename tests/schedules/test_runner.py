@@ -262,7 +262,7 @@ async def test_a_thousand_schedules_that_wait_cost_one_look_at_an_index(board: B
     async with board.on() as (schedules, runner):
         for number in range(20):
             await schedules.add("", board.schedule("daily 07:30", f"question {number}"))
-        database = schedules._database  # pyright: ignore[reportPrivateUsage]
+        database = schedules.database
         copy = (
             "INSERT INTO schedules SELECT tenant, id || n, "
             "prompt, rule, zone, language, is_reminder, is_quiet, tools, webhook, webhook_form, secret, conversation, "

@@ -59,7 +59,7 @@ class OfEachTenant:
 
 def limits_of(history: HistoryLimits | None, now: float = NOW) -> Limits:
     """The limits of a board at a fixed time."""
-    return Limits(StoreLimits(history or HistoryLimits()), clock=lambda: now)
+    return Limits(StoreLimits(history or HistoryLimits()), now=lambda _: now)
 
 
 @asynccontextmanager

@@ -370,7 +370,7 @@ async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_i
     async with open_postgres(mortal.new_database(), "", on_problem=lines.append, required=True) as database:
         conversations = Conversations(database)
         await saved(conversations, conversation, *exchange("before"))
-        assert conversations.catching_up is None
+        assert conversations.database.catching_up is None
         mortal.kill()
         for name in ("during", "still"):
             with pytest.raises(StoreError, match="see whether PostgreSQL runs"), anyio.fail_after(20):
@@ -388,7 +388,7 @@ async def test_a_database_that_is_away_is_reported_once_and_what_was_not_saved_i
                     continue
         assert (database.failing, lines[1:]) == (None, ["[State: data is saved again.]"])
         # What is missing now may wait on another board.
-        assert isinstance(conversations.catching_up, StoreAwayError)
+        assert isinstance(conversations.database.catching_up, StoreAwayError)
         stored = await conversations.get("", "c1")
     assert stored is not None
     assert [turn.text for turn in stored.turns[::2]] == ["before", "during", "still"]

@@ -19,7 +19,7 @@ DAY_S = 86400.0
 
 def limits_of(calls: Retention, now: float = NOW) -> Limits:
     """The limits of a board at a fixed time."""
-    return Limits(StoreLimits(calls=calls), clock=lambda: now)
+    return Limits(StoreLimits(calls=calls), now=lambda _: now)
 
 
 def call(tool: str, *, at: float = NOW, server: str = "s", is_error: bool = False) -> CallRecord:

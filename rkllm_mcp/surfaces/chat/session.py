@@ -107,7 +107,7 @@ def chat(
                 state.listens = True
                 session.status(state.phrases.sentence("chat.enter_listens"))
             await converse(state, lines)
-            if state.conversation.kept_turns and host.store.conversations.is_lasting:
+            if state.conversation.kept_turns and host.store.shared.is_lasting:
                 command = f"rkllm-mcp chat --resume {state.conversation.id}"
                 session.status(state.phrases.sentence("chat.farewell", command=command))
         return EXIT_DONE

@@ -181,7 +181,7 @@ async def show(request: Request) -> object:
         content = await run_work(request, lambda: JSONResponse(_stored_json(stored, is_running=is_running)).body)
         return Response(bytes(content), media_type=JSON)
     if opened is None:
-        raise app.store.conversations.catching_up or _missing(conversation_id)
+        raise app.store.shared.catching_up or _missing(conversation_id)
     return _open(opened)
 
 

@@ -89,7 +89,7 @@ class OpenConversations:
         if (opened := self.get_open(app, conversation_id)) is not None and await self._is_current(app, opened):
             return opened
         stored = await app.store.conversations.get(app.tenant, conversation_id)
-        if stored is None and opened is None and (error := app.store.conversations.catching_up) is not None:
+        if stored is None and opened is None and (error := app.store.shared.catching_up) is not None:
             raise error
         if stored is None:
             return opened

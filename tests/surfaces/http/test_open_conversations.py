@@ -10,7 +10,7 @@ import pytest
 from rkllm_mcp.app.assistant import App
 from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.store.conversations import Conversations
+from rkllm_mcp.store.database import SQLiteDatabase
 from rkllm_mcp.surfaces.http.state import CHARACTERS_KEPT, OpenConversations
 from tests.support.demo_app import make_demo
 from tests.support.http_app import in_house
@@ -65,5 +65,5 @@ async def test_a_conversation_that_another_board_may_still_have_to_save_is_not_m
             read = await client.get(f"/v1/conversations/{name}")
             asked = await client.post("/v1/execute", json={"message": "Hello", "conversation": name})
             assert (read.status_code, asked.status_code) == (status, status)
-            monkeypatch.setattr(Conversations, "catching_up", StoreAwayError("postgresql://", "it is back", "wait"))
+            monkeypatch.setattr(SQLiteDatabase, "catching_up", StoreAwayError("postgresql://", "it is back", "wait"))
         assert (asked.json()["error"]["code"], "Retry-After" in asked.headers) == ("storage", True)
