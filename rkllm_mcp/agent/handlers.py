@@ -7,7 +7,7 @@ turn ─▶ ReturnCalls ─▶ the client, or a correction for the model
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
@@ -75,21 +75,21 @@ class CallHandler(Protocol):
         ...
 
 
+@dataclass
 class ResponseInstructions:
     """Instructions that follow tool results, each server's once.
 
     ``of_tool`` returns the ``response_instruction`` for a tool's name, or an empty text.
     """
 
-    def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
-        self._of_tool = of_tool
-        self._sent: set[str] = set()
+    of_tool: Callable[[str], str] = lambda _: ""
+    _sent: set[str] = field(default_factory=set[str], init=False)
 
     def after(self, tools: Iterable[ToolSpec]) -> list[str]:
         """Return the instructions of these tools' servers that were not returned before."""
         new: list[str] = []
         for tool in tools:
-            instruction = self._of_tool(tool.name)
+            instruction = self.of_tool(tool.name)
             if instruction and tool.server not in self._sent:
                 self._sent.add(tool.server)
                 new.append(instruction)
@@ -101,6 +101,7 @@ def has_failed(result: ToolResult) -> bool:
     return result.is_error and result.ruling not in _DECIDED
 
 
+@dataclass
 class CallRunner:
     """Runs the calls of one answer on ``tools``, with ``context``; ``tool_set`` holds the available tools.
 
@@ -111,15 +112,13 @@ class CallRunner:
     * A result is stored before its event is emitted, so that a cancelled answer does not lose it.
     """
 
-    def __init__(self, tools: ToolCaller, tool_set: ToolSet, context: CallContext, parallel: Parallel) -> None:
-        self._tools = tools
-        self._tool_set = tool_set
-        self._context = context
-        self._sink = context.sink
-        self._parallel = parallel
-        self._results: dict[str, ToolResult] = {}  # by tool and arguments
-        self.finished: dict[str, ToolResult] = {}  # by call id
-        self.news = 0  # number of new results
+    tools: ToolCaller
+    tool_set: ToolSet
+    context: CallContext
+    parallel: Parallel
+    finished: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)  # by call id
+    news: int = field(default=0, init=False)  # number of new results
+    _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)  # by tool and arguments
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of a round and return their results in the order of the calls."""
@@ -135,7 +134,7 @@ class CallRunner:
         return [self.finished[call.id] for call in calls]
 
     def _key(self, call: ToolCall) -> str:
-        return call_key(call.name, call.arguments, self._tool_set.tool(call.name))
+        return call_key(call.name, call.arguments, self.tool_set.tool(call.name))
 
     def has_result(self, call: ToolCall) -> bool:
         """Return True if the same call was run in this answer; running it again would bring nothing new."""
@@ -153,9 +152,9 @@ class CallRunner:
             yield batch
 
     def _is_safe(self, call: ToolCall) -> bool:
-        if isinstance(self._parallel, bool):
-            return self._parallel
-        tool = self._tool_set.tool(call.name)
+        if isinstance(self.parallel, bool):
+            return self.parallel
+        tool = self.tool_set.tool(call.name)
         return tool is not None and tool.read_only is True
 
     async def _run_call(self, call: ToolCall) -> None:
@@ -164,36 +163,36 @@ class CallRunner:
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         else:
             result = await self._run_tool(call)
-        self._sink.feed([finished_event(result), *([Sources(result.sources)] if result.sources else [])])
+        self.context.sink.feed([finished_event(result), *([Sources(result.sources)] if result.sources else [])])
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            self._sink.feed([ToolProgress(call.id, progress, total, message)])
+            self.context.sink.feed([ToolProgress(call.id, progress, total, message)])
             # A server may send progress faster than any reader takes it.
-            await self._sink.drain()
+            await self.context.sink.drain()
 
         context = replace(
-            self._context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
+            self.context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
         )
-        tool = self._tool_set.tool(call.name)
+        tool = self.tool_set.tool(call.name)
         call = replace(call, arguments=usable_arguments(call.arguments, tool))
-        result = await self._tools.call(call, context)
+        result = await self.tools.call(call, context)
         if has_failed(result) and tool is not None and tool.read_only:
-            needed = required_arguments(call.arguments, tool, self._context.request)
+            needed = required_arguments(call.arguments, tool, self.context.request)
             if needed != call.arguments:
-                again = await self._tools.call(replace(call, arguments=needed), context)
+                again = await self.tools.call(replace(call, arguments=needed), context)
                 result = result if again.is_error else again
         self.finished[call.id] = result
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 # Earlier readings may be out of date now.
                 for key, earlier in list(self._results.items()):
-                    reader = self._tool_set.tool(earlier.name)
+                    reader = self.tool_set.tool(earlier.name)
                     if reader is not None and reader.read_only:
                         del self._results[key]
             self._results[self._key(call)] = result
             self.news += 1
-        self._sink.feed([outcome(result, call.id)])
+        self.context.sink.feed([outcome(result, call.id)])
         return result
 
 

@@ -80,31 +80,27 @@ class TurnRequest:
     options: ModelOptions = field(default_factory=ModelOptions)
 
 
+@dataclass
 class TurnPreparation:
     """Prepares the answers of an assistant; ``selection`` chooses the listed tools of a conversation.
 
     ``language`` is that of its instructions.
     """
 
-    def __init__(self, tools: TurnTools, selection: ToolSelection, language: Language = "en") -> None:
-        self.language: Language = language
-        self._tools = tools
-        self._selection = selection
+    tools: TurnTools
+    selection: ToolSelection
+    language: Language = "en"
 
     def beginnings(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """Write the system text of a new conversation and return the possible beginnings of its tool list."""
         if not tools:
             return [()]
-        instruct(conversation, self._tools.system_instructions())
-        return self._selection.beginnings(tools)
-
-    async def fitting(self, request: str, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return the tools that fit a request best, if any has to do with it."""
-        return await self._selection.fitting(request, tools)
+        instruct(conversation, self.tools.system_instructions())
+        return self.selection.beginnings(tools)
 
     def have_common_words(self, text: str, values: str) -> bool:
         """Return True if two texts have a word in common that one of them writes in Japanese."""
-        return self._selection.search.have_common_words(text, values)
+        return self.selection.search.have_common_words(text, values)
 
     async def prepare(
         self,
@@ -116,34 +112,34 @@ class TurnPreparation:
 
         ``conversation`` does not contain the question yet; the context's sink receives status lines.
         """
-        instructions = ResponseInstructions(self._tools.response_instruction)
+        instructions = ResponseInstructions(self.tools.response_instruction)
         if not request.tools:
-            offer = NO_OFFER if self.shows_with_question else None
+            offer = NO_OFFER if self.selection.settings.with_question else None
             context_text = "\n\n".join(filter(None, (request.asked.context, request.asked.recalled)))
-            return PreparedTurn(ToolSet(()), self._tools, context_text, instructions, offer)
+            return PreparedTurn(ToolSet(()), self.tools, context_text, instructions, offer)
         parts: list[str] = []
         passages: tuple[str, ...] = ()
-        offer = NO_OFFER if self.shows_with_question else None
+        offer = NO_OFFER if self.selection.settings.with_question else None
         if not request.options.continues:
             earlier_questions = [
                 message.text for message in conversation.messages if message.role == "user" and not message.foreign
             ]
-            search, asked = self._selection.search, request.asked.text
+            search, asked = self.selection.search, request.asked.text
             before, followed, answers = self._earlier(conversation) if offer is not None else ("", "", [])
             continued = search.continue_question(before, asked)
             if not continued and (continued := search.continue_value(answers, asked)):
                 followed = ""
             words = continued or with_earlier_words(request.asked.text, earlier_questions)
             allowed = {tool.name for tool in request.tools}
-            context_tools = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-            findings = await gather_context(context_tools, words, self._tools, context) if context_tools else []
+            context_tools = [tool for tool in self.tools.auto_context_tools() if tool.name in allowed]
+            findings = await gather_context(context_tools, words, self.tools, context) if context_tools else []
             if context_tools and not findings and offer is not None and not search.is_statement(asked):
                 last = last_question(conversation)
                 marks = (translate("model.found", language).split("\n")[0] for language in LANGUAGES)
                 if not last.foreign and any(mark in last.context for mark in marks):
                     # It may ask more about what was found for the question before.
                     words_with_last = f"{earlier_questions[-1]}\n{asked}"
-                    findings = await gather_context(context_tools, words_with_last, self._tools, context)
+                    findings = await gather_context(context_tools, words_with_last, self.tools, context)
             passages = tuple(passage for finding in findings for passage in finding.passages)
             news = await self._tell_tools(conversation, request)
             if offer is not None:
@@ -153,7 +149,7 @@ class TurnPreparation:
                 )
                 language = language_of_text(asked)
                 offer = replace(offer, language=language, words=continued or asked)
-            standing = instruct(conversation, self._tools.system_instructions())
+            standing = instruct(conversation, self.tools.system_instructions())
             server_instructions = instructions.after(finding.tool for finding in findings)
             # The last line marks the end of a tool's text, which must not be able to contain it.
             beginning, end = translate("model.found", language_of_text(asked)).split("\n")
@@ -173,15 +169,10 @@ class TurnPreparation:
         # Callable are those that the conversation knows, in their current form, and the others.
         tools = {tool.name: tool for tool in (*conversation.revealed_tools.values(), *request.tools)}
         tool_set = ToolSet(conversation.listed_tools or (), list(tools.values()))
-        caller: ToolCaller = self._tools
-        if (find := self._selection.finder_of(conversation)) is not None:
-            caller = ToolFinder(caller, self._selection.search, find, request.tools, conversation.revealed_tools)
+        caller: ToolCaller = self.tools
+        if (find := self.selection.finder_of(conversation)) is not None:
+            caller = ToolFinder(caller, self.selection.search, find, request.tools, conversation.revealed_tools)
         return PreparedTurn(tool_set, caller, "\n\n".join(filter(None, parts)), instructions, offer, passages)
-
-    @property
-    def shows_with_question(self) -> bool:
-        """True if a question is shown with the tools that it may need, in place of a list of all."""
-        return self._selection.settings.with_question
 
     def _earlier(self, conversation: Conversation) -> tuple[str, str, list[str]]:
         """Return the last question with a call, with what it left out, the tool of that call, and all answers."""
@@ -192,7 +183,7 @@ class TurnPreparation:
                 asked = message.text
             elif message.calls:
                 if asked:
-                    question = self._selection.search.continue_question(question, asked) or asked
+                    question = self.selection.search.continue_question(question, asked) or asked
                 tool, asked = message.calls[-1].name, ""
             elif message.role == "assistant" and message.text.strip():
                 answers.append(message.text)
@@ -218,7 +209,7 @@ class TurnPreparation:
             return offer_of_all([tool for tool in tools if tool.name == request.options.forced_tool])
         if choice == "none":
             return NO_OFFER
-        search = self._selection.search
+        search = self.selection.search
         followed = ""
         if words != text:
             # It is about what was asked before, if it asks at all.
@@ -242,15 +233,15 @@ class TurnPreparation:
 
     async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
         """Return what a question shows about each of the tools, their data among it."""
-        return await self._selection.search.evidence(words, tools, await self._tools.shares_in_data(words))
+        return await self.selection.search.evidence(words, tools, await self.tools.shares_in_data(words))
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
         forced = request.options.forced_tool
         if conversation.listed_tools:
-            return await self._selection.news(conversation, request.asked.text, request.tools, forced)
+            return await self.selection.news(conversation, request.asked.text, request.tools, forced)
         # A conversation restored after a restart gets the tool list of its first question.
         first = next((message.text for message in conversation.messages if message.role == "user"), "")
         query = f"{first}\n{request.asked.text}" if first else request.asked.text
-        conversation.listed_tools = await self._selection.choose(query, request.tools, forced)
+        conversation.listed_tools = await self.selection.choose(query, request.tools, forced)
         return ""

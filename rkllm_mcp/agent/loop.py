@@ -252,7 +252,7 @@ async def open_turn(
         check = CallCheck(
             conversation,
             prepared.tool_set,
-            preparation.fitting,
+            preparation.selection.fitting,
             preparation.have_common_words,
             accepts_calls=bool(request.options.tool_choice != "auto" or question.preceding or question.foreign),
         )
@@ -290,7 +290,14 @@ async def answer_instead(
 ) -> Turn:
     """Answer in place of continuing a round: by the model without tools, or by the sentence about failed calls."""
     if outcome.without_tools == "failure":
-        return _answer_with_failure(conversation, turn, outcome, calls, sink)
+        results = [*last_results(conversation), *outcome.results]
+        conversation.add(Message("tool", results=outcome.results))
+        # The model reads nothing of the failed calls later.
+        hand_over(conversation, "")
+        text = failure_sentence(results, calls.tool_set.tool, language_of_text(last_question(conversation).text))
+        sink.feed([Text(text)])
+        conversation.add(Message("assistant", text))
+        return replace(turn, message=conversation.messages[-1], failures=(), has_text=True)
     repeating = conversation.messages.pop()
     # The text of a failed call was not shown.
     begun = repeating.text if turn.has_text else ""
@@ -340,19 +347,6 @@ async def answer_without_tools(
         text = "\n\n".join(filter(None, (begun, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
     return replace(turn, message=conversation.messages[-1], failures=())
-
-
-def _answer_with_failure(
-    conversation: Conversation, turn: Turn, outcome: RoundOutcome, calls: CallHandler, sink: EventSink
-) -> Turn:
-    """Answer with the reason why no tool could; the model reads nothing of the failed calls later."""
-    results = [*last_results(conversation), *outcome.results]
-    conversation.add(Message("tool", results=outcome.results))
-    hand_over(conversation, "")
-    text = failure_sentence(results, calls.tool_set.tool, language_of_text(last_question(conversation).text))
-    sink.feed([Text(text)])
-    conversation.add(Message("assistant", text))
-    return replace(turn, message=conversation.messages[-1], failures=(), has_text=True)
 
 
 def _results_behind(turn: Turn, conversation: Conversation) -> str:

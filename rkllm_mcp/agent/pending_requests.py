@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -132,6 +132,7 @@ def without_secrets(question: PendingRequest, response: Decision | ElicitationAn
     return {name: value for name, value in response.content.items() if name not in secret}
 
 
+@dataclass
 class StreamApprover:
     """An ``Approver`` that feeds the requests of one answer to its stream.
 
@@ -139,15 +140,12 @@ class StreamApprover:
     its call.
     """
 
-    def __init__(
-        self, questions: PendingRequests, sink: EventSink, limit_s: float | None = None, id_prefix: str = ""
-    ) -> None:
-        self._questions = questions
-        self._sink = sink
-        self._limit_s = limit_s
-        self._id_prefix = id_prefix
-        self._open: set[anyio.CancelScope] = set()
-        self._is_over = False
+    questions: PendingRequests
+    sink: EventSink
+    limit_s: float | None = None
+    id_prefix: str = ""
+    _open: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope], init=False)
+    _is_over: bool = field(default=False, init=False)
 
     def __enter__(self) -> StreamApprover:
         return self
@@ -171,7 +169,7 @@ class StreamApprover:
                 return None
             self._open.add(scope)
             try:
-                return await self._questions.ask(self._sink, question, self._limit_s, self._id_prefix)
+                return await self.questions.ask(self.sink, question, self.limit_s, self.id_prefix)
             finally:
                 self._open.discard(scope)
         return None

@@ -72,14 +72,19 @@ class _Mention:
     reference: str
 
 
-async def attach(text: str, source: ResourceSource, limit_chars: int, context: CallContext = NO_CONTEXT) -> Question:
+async def attach(
+    text: str, source: ResourceSource | None, limit_chars: int, context: CallContext = NO_CONTEXT
+) -> Question:
     """Read the resources that a message mentions; return it with the heading of each in place of its mention.
 
-    ``limit_chars`` bounds all resources together; the context's sink receives the events of each that was read.
+    Without a ``source`` nothing is read. ``limit_chars`` bounds all resources together; the context's sink receives the
+    events of each that was read.
 
     Raises:
         ToolboxError: a resource cannot be read; the message names it.
     """
+    if source is None:
+        return Question(text)
     mentions = await _mentions(text, source)
     blocks: dict[str, str] = {}
     remaining = limit_chars
@@ -90,7 +95,12 @@ async def attach(text: str, source: ResourceSource, limit_chars: int, context: C
         blocks[mention.reference] = block_of(mention.reference, content.text if remaining > 0 else LEFT_OUT)
         remaining -= len(content.text)
         context.sink.feed([ResourceRead(content.uri), status_line("resource", uri=content.uri)])
-    return Question(_with_headings(text, mentions), "\n".join(blocks.values()))
+    parts: list[str] = []
+    end = 0
+    for mention in mentions:
+        parts += [text[end : mention.start], _heading(mention.reference)]
+        end = mention.end
+    return Question("".join([*parts, text[end:]]), "\n".join(blocks.values()))
 
 
 def block_of(reference: str, text: str) -> str:
@@ -101,15 +111,6 @@ def block_of(reference: str, text: str) -> str:
 
 def _heading(reference: str) -> str:
     return f"[resource {reference}]"
-
-
-def _with_headings(text: str, mentions: Sequence[_Mention]) -> str:
-    parts: list[str] = []
-    end = 0
-    for mention in mentions:
-        parts += [text[end : mention.start], _heading(mention.reference)]
-        end = mention.end
-    return "".join([*parts, text[end:]])
 
 
 async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
@@ -209,13 +210,6 @@ class PromptSource(Protocol):
     ) -> FilledPrompt:
         """Fill a prompt; raises ToolboxError when it cannot be had."""
         ...
-
-
-async def question_from_text(
-    text: str, source: ResourceSource | None, limit_chars: int, context: CallContext
-) -> Question:
-    """Return the question of a person's words, with the resources of ``source`` they name; see ``attach``."""
-    return Question(text) if source is None else await attach(text, source, limit_chars, context)
 
 
 async def question_from_prompt(

@@ -7,6 +7,7 @@ far as the request displaced it from the KV cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 
@@ -53,7 +54,7 @@ class ModelSampler:
         model, name = self._model, self._name
         options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
         scope, usage = anyio.CancelScope(), AnswerUsage(conversation, self._bill)
-        reader = _SampleReader(request.stop, usage, scope)
+        reader = _SampleReader(StopMatcher(request.stop), usage, scope)
         try:
             with scope:
                 await model.respond(conversation, (), options, reader)
@@ -62,37 +63,33 @@ class ModelSampler:
             model.forget(conversation.id)
         if reader.is_stopped:
             return SamplingAnswer(reader.text, name, "stop")
-        is_cut = conversation.messages[-1].cut
-        return SamplingAnswer(reader.whole_text(), name, "length" if is_cut else "end")
+        text = f"{reader.text}{reader.matcher.finish()}".strip()
+        return SamplingAnswer(text, name, "length" if conversation.messages[-1].cut else "end")
 
 
+@dataclass
 class _SampleReader:
     """The sink of one sampled answer: its text up to a stop string, at which ``scope`` is cancelled."""
 
-    def __init__(self, stop: Sequence[str], usage: AnswerUsage, scope: anyio.CancelScope) -> None:
-        self._matcher = StopMatcher(stop)
-        self._usage = usage
-        self._scope = scope
-        self.text = ""
-        self.is_stopped = False
+    matcher: StopMatcher
+    usage: AnswerUsage
+    scope: anyio.CancelScope
+    text: str = ""
+    is_stopped: bool = False
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Count the events and add their text."""
-        for event in self._usage.feed(batch):
+        for event in self.usage.feed(batch):
             if isinstance(event, (Text, ToolCallDetected, ToolCallFailed)) and not self.is_stopped:
                 # Without tools the text of a call is part of the answer.
-                text, stop = self._matcher.feed(event.text if isinstance(event, Text) else event.raw)
+                text, stop = self.matcher.feed(event.text if isinstance(event, Text) else event.raw)
                 self.text += text
                 self.is_stopped = stop is not None
         if self.is_stopped:
-            self._scope.cancel()
+            self.scope.cancel()
 
     async def drain(self) -> None:
         """Return at once: the text is taken here."""
-
-    def whole_text(self) -> str:
-        """Return the text of an answer that no stop string ended."""
-        return f"{self.text}{self._matcher.finish()}".strip()
 
 
 def _turns(request: SamplingRequest) -> list[Message]:

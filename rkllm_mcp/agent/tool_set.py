@@ -94,11 +94,7 @@ def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
     )
 
 
-def is_host_tool(tool: ToolSpec) -> bool:
-    """Return True if a tool is the host's own and not a server's."""
-    return not tool.server
-
-
+@dataclass
 class ToolFinder:
     """A ``ToolCaller`` that answers ``find_tools`` itself and passes all other calls to ``inner``.
 
@@ -106,31 +102,23 @@ class ToolFinder:
     parameters were revealed in the conversation.
     """
 
-    def __init__(
-        self,
-        inner: ToolCaller,
-        search: Search,
-        find: ToolSpec,
-        tools: Sequence[ToolSpec],
-        revealed: dict[str, ToolSpec],
-    ) -> None:
-        self._inner = inner
-        self._search = search
-        self._find = find
-        self._tools = tools
-        self._told = revealed
+    inner: ToolCaller
+    search: Search
+    find: ToolSpec
+    tools: Sequence[ToolSpec]
+    told: dict[str, ToolSpec]
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Answer ``find_tools`` with a line for each of the best tools and further names; pass every other call on."""
-        if call.name != self._find.name:
-            return await self._inner.call(call, context)
+        if call.name != self.find.name:
+            return await self.inner.call(call, context)
         context.announce()
         query = str(call.arguments.get("query", ""))
-        matching = [tool for tool, _ in await self._search.search(query, self._tools)]
+        matching = [tool for tool, _ in await self.search.search(query, self.tools)]
         best = matching[:FOUND_TOOLS]
         if not best:
             return ToolResult(call.id, call.name, f"No tool fits '{query}'. Try other words, or answer without a tool.")
-        self._told.update({tool.name: tool for tool in best})
+        self.told.update({tool.name: tool for tool in best})
         lines = "\n".join(map(signature, best))
         alternatives = ", ".join(tool.name for tool in matching[FOUND_TOOLS : FOUND_TOOLS + _ALTERNATIVES])
         further = f" Others, to be found by name: {alternatives}." if alternatives else ""
@@ -229,23 +217,21 @@ class SelectionSettings:
     with_question: bool = False  # there is no list; a question is shown with the tools that it may need
 
 
+@dataclass
 class ToolSelection:
     """Select the tools of conversations.
 
     ``open_search`` creates the search when there are too many to list; ``cost`` returns the tokens of a listed tool.
     """
 
-    def __init__(
-        self, open_search: Callable[[], Search], cost: Callable[[ToolSpec], int], settings: SelectionSettings
-    ) -> None:
-        self.settings = settings
-        self._open_search = open_search
-        self._cost = cost
+    open_search: Callable[[], Search]
+    cost: Callable[[ToolSpec], int]
+    settings: SelectionSettings
 
     @cached_property
     def search(self) -> Search:
         """The search for tools."""
-        return self._open_search()
+        return self.open_search()
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
@@ -255,12 +241,12 @@ class ToolSelection:
         if not self._has_to_choose(permanent):
             return self._beginning(tools, permanent) + tuple(permanent)
         find = find_tools_spec(tools)
-        room = self.settings.budget_tokens - self._cost(find)
+        room = self.settings.budget_tokens - self.cost(find)
         chosen: set[str] = set()
         ranked = [tool for tool, _ in await self.search.search(request, permanent)]
         unforced = (tool for tool in ranked if tool.name != forced)
         candidates = [*(tool for tool in permanent if tool.name == forced), *unforced][:_MOST_CONSIDERED]
-        costs = await run_costly(lambda: [self._cost(tool) for tool in candidates])
+        costs = await run_costly(lambda: [self.cost(tool) for tool in candidates])
         for tool, cost in zip(candidates, costs, strict=True):
             if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
                 chosen.add(tool.name)
@@ -313,7 +299,7 @@ class ToolSelection:
     def finder_of(self, conversation: Conversation) -> ToolSpec | None:
         """``find_tools`` as the conversation knows it; None when it does not."""
         known_tools = (*(conversation.listed_tools or ()), *conversation.revealed_tools.values())
-        return next((tool for tool in known_tools if is_host_tool(tool)), None)
+        return next((tool for tool in known_tools if not tool.server), None)
 
     def _standing(self, tools: Sequence[ToolSpec], forced: str | None = None) -> list[ToolSpec]:
         """The tools that a list may have; the others are found with ``find_tools``, unless nothing is selected."""
@@ -331,4 +317,4 @@ class ToolSelection:
     def _fits(self, listings: Sequence[ToolSpec]) -> bool:
         # No more tokens are counted than fit: a server may have a thousand tools.
         total = 0
-        return all((total := total + self._cost(listing)) <= self.settings.budget_tokens for listing in listings)
+        return all((total := total + self.cost(listing)) <= self.settings.budget_tokens for listing in listings)

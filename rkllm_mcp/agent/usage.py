@@ -7,17 +7,18 @@ figures of it; it is charged with the prompt tokens that needed evaluation and t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rkllm_mcp.events import Event, Text, Thinking, Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import Step
 
 
+@dataclass
 class UsageCounter:
     """Usage of the answers of one assistant since it was last settled."""
 
-    def __init__(self) -> None:
-        self._spent = 0
+    _spent: int = 0
 
     def add(self, tokens: int) -> None:
         """Add tokens."""
@@ -33,13 +34,13 @@ class UsageCounter:
         return spent
 
 
+@dataclass
 class AnswerUsage(Step):
     """The step that counts the tokens of one answer; close it when the answer is over."""
 
-    def __init__(self, conversation: Conversation, counter: UsageCounter) -> None:
-        self._conversation = conversation
-        self._counter = counter
-        self._pieces = 0
+    conversation: Conversation
+    counter: UsageCounter
+    _pieces: int = field(default=0, init=False)  # of text, since the last ``Usage``
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Count the events and return them."""
@@ -47,11 +48,11 @@ class AnswerUsage(Step):
             if isinstance(event, (Text, Thinking)):
                 self._pieces += 1
             elif isinstance(event, Usage):
-                self._counter.add_round(event)
-                self._pieces = self._conversation.unpaid_tokens = 0
+                self.counter.add_round(event)
+                self._pieces = self.conversation.unpaid_tokens = 0
         return batch
 
     def close(self) -> None:
         """Count what a round without ``Usage`` has cost."""
-        self._counter.add(self._pieces + self._conversation.unpaid_tokens)
-        self._conversation.unpaid_tokens = 0
+        self.counter.add(self._pieces + self.conversation.unpaid_tokens)
+        self.conversation.unpaid_tokens = 0

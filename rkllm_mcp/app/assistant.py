@@ -21,7 +21,7 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest, TurnTools
 from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools, open_turn
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequests, StreamApprover
-from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
+from rkllm_mcp.agent.question import Question, attach, question_from_prompt
 from rkllm_mcp.agent.system_text import system_text
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.agent.usage import UsageCounter
@@ -340,7 +340,7 @@ class App:
 
     async def servers_ready(self, text: str, options: AnswerOptions, sink: EventSink) -> frozenset[str]:
         """Wait for the servers that are starting; return the names of those left out, see ``ServerWait``."""
-        return await self._server_wait.for_question(text, options, self._preparation.fitting, sink)
+        return await self._server_wait.for_question(text, options, self._preparation.selection.fitting, sink)
 
     def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
@@ -486,7 +486,7 @@ class App:
             return await question_from_prompt(question.name, question.arguments, self.toolbox.offerings, context)
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in question and options.resources else None
-        prepared = await question_from_text(question, offerings, self.config.agent.resource_chars, context)
+        prepared = await attach(question, offerings, self.config.agent.resource_chars, context)
         context_before = "\n\n".join(filter(None, (prepared.context, options.context)))
         return replace(prepared, pictures=options.pictures, context=context_before)
 

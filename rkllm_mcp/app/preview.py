@@ -31,7 +31,7 @@ async def prompt_parts(
         UsageError: a remote service writes the prompt itself.
     """
     from rkllm_mcp.agent.instructions import TurnRequest
-    from rkllm_mcp.agent.question import question_from_text
+    from rkllm_mcp.agent.question import attach
     from rkllm_mcp.agent.system_text import system_text
     from rkllm_mcp.app.assistant import turn_preparation
     from rkllm_mcp.app.model_form import listing, model_form
@@ -48,7 +48,7 @@ async def prompt_parts(
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
     offerings = environment.toolbox.offerings if "@" in text else None
-    question = await question_from_text(text, offerings, config.agent.resource_chars, context)
+    question = await attach(text, offerings, config.agent.resource_chars, context)
     prepared = await preparation.prepare(conversation, TurnRequest(question, environment.toolbox.tools()), context)
     cards = prepared.offer.cards if prepared.offer is not None else ()
     conversation.add(Message("user", question.text, context=prepared.context, cards=cards))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rkllm_mcp.agent.question import END, LEFT_OUT, Question, attach, block_of, question_from_prompt, question_from_text
+from rkllm_mcp.agent.question import END, LEFT_OUT, Question, attach, block_of, question_from_prompt
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, PromptTemplate, Resource, ResourceContent
@@ -141,7 +141,7 @@ async def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None
 
 
 async def test_words_and_their_resources_become_one_turn() -> None:
-    asked = await question_from_text("@notes:memo://monday?", Shelf(SHELF), 100, NO_CONTEXT)
+    asked = await attach("@notes:memo://monday?", Shelf(SHELF), 100, NO_CONTEXT)
     assert (asked.text, asked.context, asked.preceding) == (
         f"[resource {MONDAY}]?",
         block_of(MONDAY, "Milk."),
