@@ -13,7 +13,7 @@ import codecs
 import quopri
 import re
 from collections.abc import Iterator
-from itertools import chain
+from typing import cast
 
 from mcp_servers.knowledge.types import Passage
 from rkllm_base.encodings import decode
@@ -57,21 +57,24 @@ _CONTACT_NAMES = {
 }
 _ENTRIES = frozenset({"VEVENT", "VTODO", "VJOURNAL"})
 # Parts of a name or address, separated by a semicolon that is not escaped.
-_PART = re.compile(r"(?<!\\);")
+_IN_PARTS, _PART = frozenset({"N", "ADR", "ORG", "SOUND"}), re.compile(r"(?<!\\);")
+# Name and parameters before a value, of which quotation marks may have any sign.
+_HEAD = re.compile(r'(?:[^":]+|"[^"]*(?:"|$))*')
+_PARAMETER = re.compile(r';((?:[^";]+|"[^"]*(?:"|$))*)')
 # Encodings of a value: of text, and of pictures, keys and recordings, one of which may say how a name is spoken.
 _QUOTED, _BINARY = "QUOTED-PRINTABLE", frozenset({"B", "BASE64"})
 _MAX_PARAMETERS = 200
-_FOLD = re.compile(rb"(?<![=\r])\r?\n[ \t]")
+_FOLD, _FOLD_IN_QUOTED = re.compile(rb"\r?\n[ \t]"), re.compile(rb"(?<![=\r])\r?\n[ \t]")
 
 
 def unfold(content: bytes) -> bytes:
     """Return a calendar or vCard with its long lines joined, which may be divided inside a letter.
 
-    After a ``=`` that continues a line itself the white space stays.
+    After a ``=`` that continues a quoted-printable line itself the white space stays.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         content = decode(content).text.encode()
-    return _FOLD.sub(b"", content)
+    return (_FOLD_IN_QUOTED if _QUOTED.encode() in content.upper() else _FOLD).sub(b"", content)
 
 
 def read_calendar(text: str) -> list[Passage]:
@@ -79,8 +82,7 @@ def read_calendar(text: str) -> list[Passage]:
     passages: list[Passage] = []
     lines: list[str] = []
     names: list[str] = []
-    for line in text.split("\n"):
-        name, parameters, value = _property(line)
+    for name, parameters, value in _properties(text):
         kind = value.strip().upper()
         if name == "BEGIN":
             if kind in _ENTRIES and lines:
@@ -101,18 +103,22 @@ def read_calendar(text: str) -> list[Passage]:
     return [*passages, Passage("\n".join(lines))] if lines else passages
 
 
-def _property(line: str) -> tuple[str, dict[str, str], str]:
-    """Return name, parameters and value of a line; a colon in quotation marks belongs to a parameter."""
-    is_quoted, end = False, len(line)
-    for at, character in enumerate(line):
-        is_quoted ^= character == '"'
-        if character == ":" and not is_quoted:
-            end = at
-            break
-    head, value = line[:end], line[end + 1 :]
-    name, *parameters = head.split(";")
-    pairs = (parameter.partition("=") for parameter in parameters)
-    return name.upper().strip(), {key.upper(): inner.strip('"') for key, _, inner in pairs}, value
+def _properties(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Yield name, parameters and value of each line; a quoted-printable one continues after a ``=`` at its end."""
+    pieces: list[str] = []
+    for line in text.split("\n"):
+        pieces.append(line.lstrip() if pieces else line)
+        if line.endswith("=") and _QUOTED in pieces[0][:_MAX_PARAMETERS].upper():
+            pieces[-1] = pieces[-1].removesuffix("=")
+            continue
+        whole, pieces = "".join(pieces), []
+        head = cast("re.Match[str]", _HEAD.match(whole))[0]
+        name, value = head.partition(";")[0], whole[len(head) + 1 :]
+        pairs = (parameter.partition("=") for parameter in _PARAMETER.findall(head, len(name)))
+        parameters = {key.upper(): inner.strip('"') for key, _, inner in pairs}
+        if _QUOTED in {parameters.get("ENCODING", "").upper(), *parameters}:
+            value = decode(quopri.decodestring(value.encode()), parameters.get("CHARSET", "")).text
+        yield name.upper().strip(), parameters, value
 
 
 def _calendar_value(value: str) -> str:
@@ -122,7 +128,7 @@ def _calendar_value(value: str) -> str:
     if len(times) == len(parts):
         return ", ".join(map(_written_time, times))
     text = _ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
-    return re.sub(r"\Amailto:", "", text.strip(), flags=re.IGNORECASE)
+    return re.sub(r"\A(?:mailto|tel):", "", text.strip(), flags=re.IGNORECASE)
 
 
 def _written_time(time: re.Match[str]) -> str:
@@ -136,8 +142,7 @@ def read_contacts(text: str) -> list[Passage]:
     lines: list[str] = []
     name = parts = ""
     # The last card of a file that is cut has no end.
-    for line in chain(_card_lines(text), ("END:VCARD",)):
-        key, parameters, raw = _property(line)
+    for key, parameters, raw in _properties(f"{text}\nEND:VCARD"):
         # Telephones group the lines of an entry: item1.TEL.
         key = key.rpartition(".")[2]
         if key in {"BEGIN", "END"}:
@@ -152,23 +157,13 @@ def read_contacts(text: str) -> list[Passage]:
             encodings = {parameters.get("ENCODING", "").upper(), *(flag for flag in parameters if not parameters[flag])}
             if encodings & _BINARY:
                 continue
-            if _QUOTED in encodings:
-                raw = decode(quopri.decodestring(raw.encode()), parameters.get("CHARSET", "")).text
-            value = " ".join(filter(None, map(_calendar_value, _PART.split(raw))))
-            name = value if key == "FN" else name
+            inner = _PART.split(raw) if key in _IN_PARTS else [raw]
+            value = " ".join(filter(None, map(_calendar_value, inner)))
+            if key == "FN" and name:
+                # The name in another language.
+                lines.append(f"Name: {value}")
+            name = name or value if key == "FN" else name
             parts = value if key == "N" else parts
             if key in _CONTACT_NAMES:
                 lines.append(f"{_CONTACT_NAMES[key]}: {value}")
     return passages
-
-
-def _card_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a vCard; a quoted-printable one continues after a ``=`` at its end."""
-    pieces: list[str] = []
-    for line in text.split("\n"):
-        pieces.append(line.lstrip() if pieces else line)
-        if line.endswith("=") and _QUOTED in pieces[0][:_MAX_PARAMETERS].upper():
-            pieces[-1] = pieces[-1].removesuffix("=")
-            continue
-        yield "".join(pieces)
-        pieces = []

@@ -1,4 +1,4 @@
-"""Equations of Office (OMML) as a line of text, and raised or lowered digits: 1/2, 10^3, x_1, √(a+b)."""
+"""Equations of Office (OMML) and its fields of signs as a line of text, and raised digits: 1/2, 10^3, x_1, √(a+b)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ _SIGNS = frozenset("+-−–")
 _ONE = re.compile(r"[^\W_]+(?:[.,]\d+)?|\([^()]*\)|\S")
 _ROOTS = {"": "√", "2": "√", "3": "∛", "4": "∜"}
 _UNREAD = frozenset({"del", "moveFrom", "rPr"})
+# A field of signs (EQ), which has its characters in its instruction: enclosed ones, fractions, older readings.
+_EQ = re.compile(r"\s*eq[\s\\]", re.IGNORECASE)
+_READING = re.compile(r"\\s\s*\\up\s*\d+\s*\([^()]*\)")
+_SWITCH = re.compile(r'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|^\s*eq\b', re.IGNORECASE)
+_RINGS = frozenset("○◯〇□◇△")
 
 
 def raised_mark(text: str, before: str, *, is_lowered: bool) -> str:
@@ -94,3 +99,11 @@ def _limits(element: ET.Element) -> str:
     """Return what is lowered and raised at a base: indices and exponents, or the limits of an integral."""
     below, above = _group(_part(element, "sub")), _group(_part(element, "sup"))
     return (f"_{below}" if below else "") + (f"^{above}" if above else "")
+
+
+def field_signs(instruction: str) -> str:
+    """Return the characters of a field of signs, without readings and rings; empty for another field."""
+    if not _EQ.match(instruction):
+        return ""
+    signs = re.split(r"[,()]", _SWITCH.sub("", _READING.sub("", instruction)))
+    return " ".join(sign for sign in map(str.strip, signs) if sign and sign not in _RINGS)

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from mcp_servers.knowledge.importing.documents import CELL, HiddenParts
+from mcp_servers.knowledge.importing.equations import field_signs
 
 _TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n\0]+|([^\\{}\r\n\0]+)"
 )
-# ``left_out``: groups whose content is no text, as are those that begin with \* and are not ``known``. The text of
-# ``beside`` follows the paragraph that it is in, that of ``running`` the document.
+# ``left_out``: groups whose content is no text, as are those that begin with \* and are in no other list. The text of
+# ``beside`` follows the paragraph that it is in, except instructions of fields; that of ``running`` the document.
 _TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("rich_text.json").read_text("utf-8"))
-_LEFT_OUT, _KNOWN = frozenset(_TABLES["left_out"]), frozenset(_TABLES["known"])
-_BESIDE, _RUNNING = frozenset(_TABLES["beside"]), frozenset(_TABLES["running"])
+_LEFT_OUT, _BESIDE, _RUNNING = (frozenset[str](_TABLES[name]) for name in ("left_out", "beside", "running"))
+_KNOWN = frozenset[str](_TABLES["known"]) | _BESIDE | _RUNNING
 _SIGNS: dict[str, str] = _TABLES["signs"]
 _CHARSETS: dict[str, str] = _TABLES["charsets"]
 _SYMBOLS = {"~": "\xa0", "_": "‑", "\n": "\n", "\r": "\n", "{": "{", "}": "}", "\\": "\\"}
@@ -125,7 +126,10 @@ class _RichTextReader:
         self._group = self._outer.pop() if self._outer else ended
         if ended.beside and ended.beside != self._group.beside and self._beside:
             text = "".join(self._beside.pop()).strip()
-            if text and ended.beside in _RUNNING:
+            if ended.beside == "fldinst":
+                # Only a field of signs has its text there.
+                self._add(field_signs(text))
+            elif text and ended.beside in _RUNNING:
                 self._running[text] = None
             elif text:
                 self._notes.append(text)

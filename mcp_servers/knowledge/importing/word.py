@@ -34,7 +34,7 @@ from mcp_servers.knowledge.importing.archives import (
     whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, expand_spans
-from mcp_servers.knowledge.importing.equations import equation_text, raised_mark
+from mcp_servers.knowledge.importing.equations import equation_text, field_signs, raised_mark
 from mcp_servers.knowledge.importing.word_numbers import BULLET, Numbering
 
 _SYMBOLS: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("word_symbols.json").read_text("utf-8"))
@@ -58,11 +58,6 @@ _MIN_LINKS = 3
 _SITE_LINK = re.compile(r"\s*(?:HYPERLINK\b.*\\l\b|TOC\b)", re.IGNORECASE | re.DOTALL)
 # What programs write where the author has not said what a picture shows: names of files, addresses, identifiers.
 _NO_DESCRIPTION = re.compile(r".*\.(?:png|jpe?g|gif|bmp|tiff?|emf|wmf|svg)|[!-~]*[\d_/][!-~]*", re.IGNORECASE)
-# A field of signs (EQ), which has its characters in its instruction: enclosed ones, fractions, older readings.
-_EQ = re.compile(r"\s*eq[\s\\]", re.IGNORECASE)
-_READING = re.compile(r"\\s\s*\\up\s*\d+\s*\([^()]*\)")
-_SWITCH = re.compile(r'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|^\s*eq\b', re.IGNORECASE)
-_RINGS = frozenset("○◯〇□◇△")
 _MAX_FIELDS = 50
 _PRIVATE = range(0xF000, 0xF100)
 
@@ -434,7 +429,7 @@ class _Reader:
             ended = self._fields.pop()
             if not ended.has_result:
                 instruction = ended.instruction + ended.shown
-                self._write(read, _signs(instruction) if _EQ.match(instruction) else ended.shown, form)
+                self._write(read, field_signs(instruction) or ended.shown, form)
 
     def read_reference(self, reference: ET.Element, read: _Paragraph, form: _Form) -> None:
         """Write the mark of a note, and have the note follow the paragraph; a comment has no mark."""
@@ -565,9 +560,3 @@ def _choice_in_field(mark: ET.Element) -> str:
         return ""
     at = whole_number(_value(choices, "result") or _value(choices, "default"), 0)
     return entries[at] if 0 <= at < len(entries) else ""
-
-
-def _signs(instruction: str) -> str:
-    """Return the characters of a field of signs, without readings and the rings around others."""
-    signs = re.split(r"[,()]", _SWITCH.sub("", _READING.sub("", instruction)))
-    return " ".join(sign for sign in map(str.strip, signs) if sign and sign not in _RINGS)

@@ -329,6 +329,23 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
             "BEGIN:VCARD\nFN:Mia\nSOUND;ENCODING=b:TWlh\nSOUND;BASE64:TWlh\nTEL:1\nEND:VCARD\n",
             ["Mia > Name: Mia\nTelephone: 1"],
         ),
+        (
+            "a.vcf",
+            'BEGIN:VCARD\nFN;LANGUAGE=ja:緑会\nFN;LANGUAGE=en:Green\nTEL;TYPE="a,b;c:d":tel:+81\nNOTE:a; b\nORG:c;d',
+            ["緑会 > Name: 緑会\nName: Green\nTelephone: +81\nNote: a; b\nOrganization: c d"],
+        ),
+        (
+            "a.ics",
+            _EVENT.format('ATTENDEE;CN="D; E: x";PARTSTAT=\n ACCEPTED:mailto:d@x'),
+            ["Attendee: D; E: x <d@x>"],
+        ),
+        ("a.ics", _EVENT.format("SUMMARY;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:=E9=\n=8D=B5"), ["Subject: 鍵"]),
+        ("a.rtf", r"{\rtf1 a{\super {\*\footnote\ftnalt n}} b\par c}", ["a b", "n", "c"]),
+        (
+            "a.rtf",
+            r"{\rtf1 a{\field{\*\fldinst{EQ \\o(\\s\\up 9(k),b)}}{\fldrslt }}c {\field{\*\fldinst PAGE}{\fldrslt 1}}}",
+            ["abc 1"],
+        ),
         ("a.html", f"<h1>{'長' * 400}</h1><p>文</p>", ["長" * 300 + " > " + "長" * 400, "長" * 300 + " > 文"]),
     ],
 )
