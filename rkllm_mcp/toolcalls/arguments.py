@@ -415,7 +415,14 @@ class _Coercion:
 
     def _convert(self, text: str, name: str, *, exact: bool) -> Any:
         if name in _CONTAINERS:
-            reading = self._parsed_text(text)
+            # Each text is parsed once.
+            if text not in self._texts:
+                self._steps_left -= len(text) // _CHARS_OF_STEP
+                try:
+                    self._texts[text] = read_value(text)
+                except UnreadableError:
+                    self._texts[text] = None
+            reading = self._texts[text]
             fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
             return reading.value if reading and fits and not (exact and reading.repaired) else _NOTHING
         try:
@@ -423,23 +430,14 @@ class _Coercion:
         except ValueError:
             return _NOTHING
 
-    def _parsed_text(self, text: str) -> ParsedValue | None:
-        """Return the JSON value of a text; each text is parsed once."""
-        if text not in self._texts:
-            self._steps_left -= len(text) // _CHARS_OF_STEP
-            try:
-                self._texts[text] = read_value(text)
-            except UnreadableError:
-                self._texts[text] = None
-        return self._texts[text]
-
     def _match_enum(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
         """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
         enumerated = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
         if not enumerated or not self._has_steps(len(enumerated) // _ITEMS_OF_STEP):
             return value
         if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in enumerated):
-            meant = [item for item in enumerated if level and _fold(item) == _fold(value)]
+            folded = str(value).strip().casefold()
+            meant = [item for item in enumerated if level and str(item).strip().casefold() == folded]
             if len(meant) == 1:
                 return meant[0]
             choices = ", ".join(shown(item, 30) for item in enumerated[:12]) + (", …" if len(enumerated) > 12 else "")
@@ -462,10 +460,6 @@ _TYPE_NAMES: Mapping[str, str] = {
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf"})
 _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
-
-
-def _fold(value: Any) -> str:
-    return str(value).strip().casefold()
 
 
 def _join_path(path: str, key: str) -> str:

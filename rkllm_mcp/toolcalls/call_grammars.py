@@ -253,7 +253,14 @@ def _python_value(rules: _Rules, schema: Any, root: Mapping[str, Any], depth: in
     if kind == "array" and depth < _MAX_DEPTH:
         item = _python_value(rules, table.get("items"), root, depth + 1)
         return rules.add(f'"[" WS? ({item} (WS? "," WS? {item})* WS?)? "]"')
-    return _any_python(rules)
+    any_rule = next((line for line in rules.lines if line.endswith("# any")), None)
+    if any_rule is not None:
+        return any_rule.partition(":")[0]
+    name = f"r{len(rules.lines)}"
+    scalars = " | ".join(_PYTHON_SCALARS[kind] for kind in ("string", "number", "boolean", "null"))
+    items = f'"[" WS? ({name} (WS? "," WS? {name})* WS?)? "]"'
+    pairs = f'"{{" WS? (PYTHON_TEXT WS? ":" WS? {name} (WS? "," WS? PYTHON_TEXT WS? ":" WS? {name})* WS?)? "}}"'
+    return rules.add(f"{scalars} | {items} | {pairs} # any")
 
 
 _PYTHON_SCALARS: Mapping[str, str] = {
@@ -263,17 +270,6 @@ _PYTHON_SCALARS: Mapping[str, str] = {
     "boolean": '("True" | "False" | "true" | "false")',
     "null": '("None" | "null")',
 }
-
-
-def _any_python(rules: _Rules) -> str:
-    any_rule = next((line for line in rules.lines if line.endswith("# any")), None)
-    if any_rule is not None:
-        return any_rule.partition(":")[0]
-    name = f"r{len(rules.lines)}"
-    scalars = " | ".join(_PYTHON_SCALARS[kind] for kind in ("string", "number", "boolean", "null"))
-    items = f'"[" WS? ({name} (WS? "," WS? {name})* WS?)? "]"'
-    pairs = f'"{{" WS? (PYTHON_TEXT WS? ":" WS? {name} (WS? "," WS? PYTHON_TEXT WS? ":" WS? {name})* WS?)? "}}"'
-    return rules.add(f"{scalars} | {items} | {pairs} # any")
 
 
 # Arguments in Gemma 4's notation

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from rkllm_mcp.errors import UsageError
@@ -44,7 +45,15 @@ from rkllm_mcp.toolcalls.openings import (
     Vocabulary,
 )
 from rkllm_mcp.toolcalls.pieces import Gap, Piece, PieceWriter
-from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, refusal_of, resolve
+from rkllm_mcp.toolcalls.resolve import (
+    CUT_OFF,
+    INTERRUPTED,
+    ResolvedPart,
+    RestReader,
+    ToolCatalogue,
+    refusal_of,
+    resolve,
+)
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat, ThinkingMarks, ThinkingTags, find_ending
 from rkllm_mcp.toolcalls.transitions import (
@@ -107,9 +116,17 @@ class AnswerReader:
         while (event := self.reader.read(self, final)) is not None:
             self.state = TRANSITIONS[self.state][type(event)]
             self.reader = READERS[self.state](event)
+        out = self.out
         if final:
-            self._finish()
-        return self.out.take()
+            self.state = AnswerState.DONE
+            out.finish()
+            if not out.has_calls:
+                missed = out.missed
+                reason = missed.refusal or self.vocabulary.missed_reason("".join(missed.since_marker or ()))
+                if reason:
+                    # The text was shown; the line lets the model call again.
+                    out.add_pieces(Piece("", (ToolCallFailed("", reason),)))
+        return out.take()
 
     def quick_search(self) -> Callable[[str], object] | None:
         """Return a search that finds nothing in a text that can be emitted at once; None if no text can be."""
@@ -117,7 +134,7 @@ class AnswerReader:
             if isinstance(self.reader, TextState):
                 return self.vocabulary.markers_in_text(self.out).first
             if isinstance(self.reader, ThinkingState):
-                return self.vocabulary.markers_in_thinking(self.reader.tags, self.out).first
+                return self.vocabulary.markers_in_thinking(self.reader.follows.tags, self.out).first
         return None
 
     def write_to_marker(self, markers: Markers) -> bool:
@@ -136,11 +153,6 @@ class AnswerReader:
     def drop(self, raw: str) -> None:
         """Leave out ``raw``, the next text."""
         self.out.drop(raw)
-        self.at += len(raw)
-
-    def drop_closers(self, raw: str) -> None:
-        """Leave out ``raw``, the next text, which closes no call."""
-        self.out.drop_closers(raw)
         self.at += len(raw)
 
     def begin_thinking(self, tags: ThinkingTags, lead: str = "") -> ThinkingBegins:
@@ -172,7 +184,7 @@ class AnswerReader:
             lead=self.text[self.at : opening.body_at],
             is_line=opening.is_line,
             is_first=self.out.is_first,
-            must_be_whole=vocabulary.must_be_whole(call_format),
+            must_be_whole=call_format.fenced and call_format.bare and not vocabulary.selection.bare_anywhere,
         )
         if not (call.is_line or call.must_be_whole):
             self.out.begin(Gap.AFTER_CALL)
@@ -185,23 +197,8 @@ class AnswerReader:
 
     def read_apart(self, text: str, *, cuts: int = 0) -> list[Piece]:
         """Return the pieces of ``text`` as a whole answer without thinking."""
-        return AnswerReader(self.vocabulary.without_thinking(), cuts=cuts).read(text, final=True)
-
-    def _finish(self) -> None:
-        self.state = AnswerState.DONE
-        out = self.out
-        out.finish()
-        if not out.has_calls:
-            reason = out.missed.refusal or self.vocabulary.missed_reason(out.missed.text)
-            if reason:
-                # The text was shown; the line lets the model call again.
-                out.add_pieces(Piece("", (ToolCallFailed("", reason),)))
-
-    # The protocol resolve.RestReader
-
-    def next_call(self, text: str, start: int) -> int | None:
-        """Return the position in ``text`` where a call begins, at or after ``start``."""
-        return self.vocabulary.openers.next_call(text, start)
+        vocabulary = replace(self.vocabulary, marks=ThinkingMarks(()), on_note=None)
+        return AnswerReader(vocabulary, cuts=cuts).read(text, final=True)
 
     def only_calls(self, text: str) -> bool:
         """Return True if ``text`` consists of complete calls and white space."""
@@ -217,11 +214,11 @@ class StateReader(Protocol):
         ...
 
 
+@dataclass
 class BeginningState:
     """Nothing but white space has been read; ``text`` is what follows if no mark of thinking comes."""
 
-    def __init__(self, text: TextFollows | ThinkingFollows) -> None:
-        self.text = text
+    text: TextFollows | ThinkingFollows
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read white space and a mark of thinking."""
@@ -238,40 +235,41 @@ class BeginningState:
         return None if not final and marks.may_begin(bare, openers_only=openers_only) else self.text
 
 
+@dataclass
 class HeaderState:
     """The opener of thinking has been read."""
 
-    def __init__(self, begins: ThinkingBegins) -> None:
-        self.tags = begins.tags
+    begins: ThinkingBegins
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read the line that names the thinking, which is not part of it."""
-        header = self.tags.header
+        tags = self.begins.tags
+        header = tags.header
         if header and answer.text.startswith(header, answer.at):
             answer.drop(header)
         elif header and not final and header.startswith(answer.text[answer.at :]):
             return None
-        return ThinkingFollows(self.tags)
+        return ThinkingFollows(tags)
 
 
+@dataclass
 class ThinkingState:
-    """Thinking is being read; ``tags`` are None if the prompt began it."""
+    """Thinking is being read."""
 
-    def __init__(self, follows: ThinkingFollows) -> None:
-        self.tags = follows.tags
+    follows: ThinkingFollows
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read thinking up to its closer, a call, or an invented response."""
-        vocabulary, out = answer.vocabulary, answer.out
-        while answer.write_to_marker(vocabulary.markers_in_thinking(self.tags, out)):
-            opening = vocabulary.opening_in_thinking(self.tags, answer.text, answer.at, out, final=final)
+        vocabulary, out, tags = answer.vocabulary, answer.out, self.follows.tags
+        while answer.write_to_marker(vocabulary.markers_in_thinking(tags, out)):
+            opening = vocabulary.opening_in_thinking(tags, answer.text, answer.at, out, final=final)
             match opening:
                 case ThinkingCloses():
                     return answer.end_thinking(opening.mark)
                 case ResponseOpens():
-                    return answer.begin_response(opening.mark, ThinkingFollows(self.tags))
+                    return answer.begin_response(opening.mark, self.follows)
                 case CallOpens():
-                    return CallInThinking(self.tags)
+                    return CallInThinking(tags)
                 case None:
                     return None
                 case _:
@@ -279,16 +277,16 @@ class ThinkingState:
         return None
 
 
+@dataclass
 class TentativeCallState:
     """A call inside thinking has begun: it is thinking if the thinking is closed, and a call if the answer ends."""
 
-    def __init__(self, call: CallInThinking) -> None:
-        self.tags = call.tags
-        self.chunks: list[str] = []
+    call: CallInThinking
+    chunks: list[str] = field(default_factory=list[str])
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read up to the closer of the thinking."""
-        marker = answer.vocabulary.marks.closing(self.tags).search(answer.text, answer.at)
+        marker = answer.vocabulary.marks.closing(self.call.tags).search(answer.text, answer.at)
         position = len(answer.text) if marker is None else marker[0]
         self.chunks.append(answer.text[answer.at : position])
         answer.at = position
@@ -296,7 +294,7 @@ class TentativeCallState:
             text = "".join(self.chunks)
             answer.vocabulary.note(text, "it stands inside thinking that is closed later")
             answer.out.write(text)
-            return ThinkingFollows(self.tags)
+            return ThinkingFollows(self.call.tags)
         if not final:
             return None
         # The thinking was never closed, so the call ended it; the answer follows.
@@ -305,11 +303,11 @@ class TentativeCallState:
         return TextFollows()
 
 
+@dataclass
 class TextState:
     """Text of the answer is being read."""
 
-    def __init__(self, _follows: TextFollows) -> None:
-        pass
+    follows: TextFollows
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read text up to thinking, a call, or an invented response."""
@@ -325,7 +323,8 @@ class TextState:
                 case None:
                     return None
                 case NothingOpens():
-                    if not out.fences.is_quoted and vocabulary.begins_marked_call(answer.text, answer.at):
+                    formats = () if out.fences.is_quoted else vocabulary.openers.standing(answer.text, answer.at)
+                    if any(not (call_format.bare or call_format.fenced) for call_format in formats):
                         out.missed.meet_marker(is_line_start=out.fences.is_line_start)
                     answer.write_character()
                 case CallOpens():
@@ -339,7 +338,8 @@ class TextState:
                 case ResponseOpens():
                     return answer.begin_response(opening.mark, TextFollows())
                 case ClosersStand():
-                    answer.drop_closers(opening.markup)
+                    out.drop_closers(opening.markup)
+                    answer.at += len(opening.markup)
 
 
 class BodyState:
@@ -369,19 +369,15 @@ class BodyState:
             if any(text.startswith(closer, end) for closer in call.call_format.closers):
                 return self._end()
             return self._give_up(INTERRUPTED)
-        if len(window) == room:
-            self._take_rest(answer, window)
-            return self._give_up(f"the call is longer than {MAX_CALL_CHARACTERS} characters")
-        if not final:
-            return None
-        if self.scanner.may_end():
-            return self._end()
-        self._take_rest(answer, window)
-        return self._give_up(CUT_OFF)
-
-    def _take_rest(self, answer: AnswerReader, window: str) -> None:
-        self.chunks.append(window[answer.at :])
+        if len(window) < room:
+            if not final:
+                return None
+            if self.scanner.may_end():
+                return self._end()
+        self.chunks.append(window[end:])
         answer.at = len(window)
+        is_cut_off = len(window) < room
+        return self._give_up(CUT_OFF if is_cut_off else f"the call is longer than {MAX_CALL_CHARACTERS} characters")
 
     def _end(self) -> BodyEnds | CallEnds:
         body, call = "".join((*self.groups, *self.chunks)), self.call
@@ -396,32 +392,32 @@ class BodyState:
         return CallEnds(self.call)
 
 
+@dataclass
 class EndingState:
     """The structure of a body has ended."""
 
-    def __init__(self, ends: BodyEnds) -> None:
-        self.call = ends.call
-        self.body = ends.body
+    ends: BodyEnds
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read what follows the body: its closer, the separator before another body, or unrelated text."""
-        ending = find_ending(self.call.call_format, answer.text, answer.at, final=final)
+        call = self.ends.call
+        ending = find_ending(call.call_format, answer.text, answer.at, final=final)
         if ending is None:
             return None
-        self.call.end_part(self.body, answer.text[answer.at : ending.at])
+        call.end_part(self.ends.body, answer.text[answer.at : ending.at])
         answer.at = ending.at
-        return BodyBegins(self.call) if ending.another else CallEnds(self.call)
+        return BodyBegins(call) if ending.another else CallEnds(call)
 
 
+@dataclass
 class AfterCallState:
     """A call has ended. One without a marker counts only if a line ends here, or the answer for a code fence."""
 
-    def __init__(self, ends: CallEnds) -> None:
-        self.call = ends.call
+    ends: CallEnds
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Emit the call, or its text."""
-        call = self.call
+        call = self.ends.call
         if call.is_line or call.must_be_whole:
             is_alone = self._is_alone(answer, final)
             if is_alone is None:
@@ -442,7 +438,7 @@ class AfterCallState:
 
     def _is_alone(self, answer: AnswerReader, final: bool) -> bool | None:
         """Return True if only what may follow the call follows it; None if more text is needed."""
-        call = self.call
+        call = self.ends.call
         ends_turn = call.call_format.ends_turn and answer.out.gap is Gap.NONE
         following = answer.text[answer.at :].lstrip(" \t" if call.is_line and not ends_turn else None)
         if not following and not final:
@@ -454,10 +450,11 @@ class AfterCallState:
         return following[:1] in {"", "\n", "\r"}
 
     def _resolve_parts(self, answer: AnswerReader) -> None:
-        call, parts = self.call, self.call.parts
-        for index, part in enumerate(parts):
-            rest_reader = answer if answer.cuts < MAX_CUTS else None
-            outcome = resolve(part, call.call_format, answer.vocabulary.catalogue, rest_reader)
+        call, vocabulary = self.ends.call, answer.vocabulary
+        rest_reader = RestReader(vocabulary.openers, answer.only_calls)
+        for index, part in enumerate(call.parts):
+            may_cut = answer.cuts < MAX_CUTS
+            outcome = resolve(part, call.call_format, vocabulary.catalogue, rest_reader if may_cut else None)
             if any(isinstance(event, Text) for event in outcome.events):
                 self._write_text(part, answer)
             else:
@@ -465,12 +462,12 @@ class AfterCallState:
             if outcome.rest is not None:
                 # The text after a cut is read again.
                 answer.cuts += 1
-                answer.read_again("".join((outcome.rest, *(later.raw for later in parts[index + 1 :]))))
+                answer.read_again("".join((outcome.rest, *(later.raw for later in call.parts[index + 1 :]))))
                 return
 
     def _write_text(self, part: ResolvedPart, answer: AnswerReader) -> None:
         """Emit a body that is not a call as text, or hold it where it may be the whole answer."""
-        call = self.call
+        call = self.ends.call
         reason = refusal_of(part, call.call_format, answer.vocabulary.catalogue) if call.is_first else ""
         if reason:
             answer.out.hold_object(part.raw, reason)
@@ -478,12 +475,13 @@ class AfterCallState:
             answer.out.write(part.raw)
 
 
+@dataclass
 class FencedAnswerState:
     """The answer began with a call in a code fence: its calls count if nothing else follows."""
 
-    def __init__(self, _begins: FenceBegins) -> None:
-        self.chunks: list[str] = []
-        self.tail = ""  # the end of them, which may be the beginning of what ends the fence
+    begins: FenceBegins
+    chunks: list[str] = field(default_factory=list[str])
+    tail: str = ""  # the end of them, which may be the beginning of what ends the fence
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read up to text after the fence, or to the end of the answer."""

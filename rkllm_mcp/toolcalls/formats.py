@@ -84,19 +84,15 @@ def _any(verdicts: Iterable[bool | None]) -> bool | None:
     return True if True in results else None if None in results else False
 
 
-def optional(*atoms: str) -> tuple[tuple[str, ...], ...]:
-    """Return no atoms, and ``atoms``: for shapes with an optional part."""
-    return (), atoms
-
-
 def _shapes(*parts: Iterable[Sequence[str]]) -> list[Shape]:
     """Return the shapes of every choice of one sequence of atoms from each part."""
     return [Shape(*chain.from_iterable(choice)) for choice in product(*parts)]
 
 
+# Parts of shapes; one with no atoms may be left out.
 SPACED = ((SPACE,),)
-FENCED = optional(*_FENCE, SPACE)
-LISTED = optional(r"\[", SPACE)
+FENCED = ((), (*_FENCE, SPACE))
+LISTED = ((), (r"\[", SPACE))
 
 JSON = followed_by(*_shapes((*SPACED, (SPACE, *literal("\\n"), SPACE)), FENCED, LISTED, _KEY))
 """An object, or a list that begins with one, with or without a code fence."""
@@ -343,24 +339,27 @@ LLAMA3_BUILTIN = _python(
 )
 
 
-def _brace(name: str, opener: str, closer: str) -> CallFormat:
-    return CallFormat(
-        name=name,
-        openers=(opener,),
-        confirm=followed_by(
-            Shape(SPACE, *literal("call"), SPACE, ":", SPACE, r"[^\W\d]"), Shape(SPACE, ":", SPACE, r"[^\W\d]")
-        ),
-        scanner=partial(BraceScanner, GEMMA_DELIMITERS),
-        read=read_brace_call,
-        example=f"{opener}call:TOOL{{…}}{closer}",
-        closers=(closer,),
-        another=(Another(Shape(SPACE, "[,;]?", SPACE), Shape(*literal("call"), SPACE, ":")),),
-        gives_up=_behind_bracket((closer,)),
-    )
-
-
-GEMMA4 = _brace("gemma4", "<|tool_call>", "<tool_call|>")
-FUNCTIONGEMMA = _brace("functiongemma", "<start_function_call>", "<end_function_call>")
+GEMMA4 = CallFormat(
+    name="gemma4",
+    openers=("<|tool_call>",),
+    confirm=followed_by(
+        Shape(SPACE, *literal("call"), SPACE, ":", SPACE, r"[^\W\d]"), Shape(SPACE, ":", SPACE, r"[^\W\d]")
+    ),
+    scanner=partial(BraceScanner, GEMMA_DELIMITERS),
+    read=read_brace_call,
+    example="<|tool_call>call:TOOL{…}<tool_call|>",
+    closers=("<tool_call|>",),
+    another=(Another(Shape(SPACE, "[,;]?", SPACE), Shape(*literal("call"), SPACE, ":")),),
+    gives_up=_behind_bracket(("<tool_call|>",)),
+)
+FUNCTIONGEMMA = replace(
+    GEMMA4,
+    name="functiongemma",
+    openers=("<start_function_call>",),
+    example="<start_function_call>call:TOOL{…}<end_function_call>",
+    closers=("<end_function_call>",),
+    gives_up=_behind_bracket(("<end_function_call>",)),
+)
 # The markers are special tokens; this is the text if the runtime removes them.
 GEMMA_UNMARKED = CallFormat(
     name="gemma_unmarked",

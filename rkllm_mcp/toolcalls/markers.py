@@ -172,8 +172,17 @@ class CodeFenceState:
         if not text:
             return
         self._last = (self._last + text)[-3:]
-        if self._span or self._run or "`" in text:
-            self._follow_spans(text)
+        pieces: list[str] = _SPAN_PIECES.findall(text) if self._span or self._run or "`" in text else []
+        for piece in pieces:
+            if piece[0] == "`":
+                self._run += len(piece)
+                continue
+            if self._run:
+                opens = self._run if self._run < 3 else 0  # Longer runs are fences.
+                self._span = opens if not self._span else 0 if self._span == self._run else self._span
+                self._run = 0
+            if piece == "\n":
+                self._span = 0
         for number, line in enumerate(text.split("\n") if "\n" in text else (text,)):
             if number:
                 self._fence, self._line = self._fence_after_line(), ""
@@ -204,18 +213,6 @@ class CodeFenceState:
     def is_line_start(self) -> bool:
         """True if at most three spaces precede the next character on its line."""
         return not self._line.strip(" ") and len(self._line) <= 3
-
-    def _follow_spans(self, text: str) -> None:
-        for piece in _SPAN_PIECES.findall(text):
-            if piece[0] == "`":
-                self._run += len(piece)
-                continue
-            if self._run:
-                opens = self._run if self._run < 3 else 0  # Longer runs are fences.
-                self._span = opens if not self._span else 0 if self._span == self._run else self._span
-                self._run = 0
-            if piece == "\n":
-                self._span = 0
 
     def _fence_after_line(self) -> int:
         """Return the length of the fence that is open after the current line; 0 for none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rkllm_mcp.events import Text
 from rkllm_mcp.toolcalls.formats import LINE_FORMATS, SyntaxSelection
@@ -114,10 +114,6 @@ class Vocabulary:
             openers_of(formats if self.catalogue else (), self.catalogue.names) for formats in (anywhere, first, lines)
         )
 
-    def without_thinking(self) -> Vocabulary:
-        """Return the same for a text in which thinking cannot begin, and without notes."""
-        return replace(self, marks=ThinkingMarks(()), on_note=None)
-
     def note(self, text: str, why: str) -> None:
         """Report a text that looks like a call and is none."""
         if self.on_note is not None:
@@ -128,9 +124,10 @@ class Vocabulary:
         key = (out.is_first, out.has_calls)
         markers = self._marker_sets.get(key)
         if markers is None:
-            openers, lines = self._openers_at(out).markers.literals, self.line_openers.markers.literals
+            openers = self.first_openers if out.is_first else self.openers
+            lines = self.line_openers.markers.literals
             markers = self._marker_sets[key] = markers_of(
-                openers,
+                openers.markers.literals,
                 self.marks.anywhere,
                 lines,
                 ("```",) if out.is_first and lines else (),
@@ -154,7 +151,7 @@ class Vocabulary:
         marks, fences = self.marks.anywhere, out.fences
         mark = _mark_at(marks, text, at) if marks else ""
         if mark and not fences.is_in_span:
-            tags = self.marks.of(mark)
+            tags = self.marks.owners[mark]
             return ThinkingOpens(tags) if mark == tags.opener else ThinkingCloses(mark)
         response = out.has_calls and not fences.is_quoted and _RESPONSE_MARKS.at(text, at)
         if response is not False:
@@ -175,11 +172,6 @@ class Vocabulary:
         response = out.has_calls and not out.fences.is_quoted and _RESPONSE_MARKS.at(text, at)
         return self._call(text, at, out, marks, final) if response is False else _response(text, at, response, final)
 
-    def begins_marked_call(self, text: str, at: int) -> bool:
-        """Return True if ``at`` is the opener of a format with a marker."""
-        formats = self.openers.standing(text, at)
-        return bool(formats) and any(not (call_format.bare or call_format.fenced) for call_format in formats)
-
     def missed_reason(self, text: str) -> str:
         """Return the line for text that ends in markup and names a declared tool, so that it was meant as a call."""
         text = text.strip()
@@ -188,20 +180,14 @@ class Vocabulary:
         rule = "the call is not written in a form that can be read"
         return unreadable(rule, text, self.selection.anywhere[0], self.catalogue)
 
-    def must_be_whole(self, call_format: CallFormat) -> bool:
-        """Return True for a code fence that is a call only if no text follows."""
-        return call_format.fenced and call_format.bare and not self.selection.bare_anywhere
-
-    def _openers_at(self, out: PieceWriter) -> Openers:
-        return self.first_openers if out.is_first else self.openers
-
     def _call(
         self, text: str, at: int, out: PieceWriter, marks: Sequence[str], final: bool
     ) -> CallOpens | FenceOpens | NothingOpens | None:
         """Return the call that begins at ``at``; ``marks`` are the marks of thinking that count here."""
         if marks and not final and any(mark.startswith(text[at:]) for mark in marks):
             return None  # Marks of thinking count in code fences too.
-        fences, openers, is_fence = out.fences, self._openers_at(out), text[at] == "`"
+        fences, is_fence = out.fences, text[at] == "`"
+        openers = self.first_openers if out.is_first else self.openers
         is_quoted = not fences.may_open_fence if is_fence else fences.is_quoted
         decision = False if is_quoted else openers.decide(text, at, final=final)
         if decision is None:

@@ -111,8 +111,15 @@ class LiteralReader:
             raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
         self.skip_space()
         mark = self._mark()
+        if mark in self._delimiters:
+            return self._read_delimited(mark)
         if mark:
-            return self._string(mark, depth)
+            if self._raw_quotes and depth <= 1 and len(mark) == 1:
+                return self._with_raw_quotes(mark)
+            text = self._read_quoted(mark)
+            # A delimiter that closes what a quote opened.
+            self._skip_delimiters()
+            return text
         if self.takes("["):
             return [self.value(depth + 1) for _ in self.items("]")]
         if self.takes("("):
@@ -189,16 +196,6 @@ class LiteralReader:
                 # Two quotes are an empty string; three or more begin a long string.
                 return mark
         return ""
-
-    def _string(self, mark: str, depth: int) -> str:
-        if mark in self._delimiters:
-            return self._read_delimited(mark)
-        if self._raw_quotes and depth <= 1 and len(mark) == 1:
-            return self._with_raw_quotes(mark)
-        text = self._read_quoted(mark)
-        # A delimiter that closes what a quote opened.
-        self._skip_delimiters()
-        return text
 
     def _read_delimited(self, mark: str) -> str:
         begin = self.at + len(mark)
@@ -350,7 +347,11 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
     own functions (``name>``).
     """
     head, brace, tail = body.partition("{")
-    name = named_head(head)
+    for separator in _SEPARATORS:
+        kind, separated, separated_name = head.partition(separator)
+        if separated:
+            head = _HEAD_NOISE.sub("", separated_name).strip() or kind
+    name = _HEAD_NOISE.sub("", head).strip()
     if not name:
         raise UnreadableError("the call has no name")
     if not brace:
@@ -362,15 +363,6 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
 def read_bracketed_call(body: str) -> tuple[ParsedCall, ...]:
     """Parse one call in brackets, whose name is after a word and a colon: ``[tool_call: get_weather {…}]``."""
     return read_named_json(body.partition(":")[2].rstrip().removesuffix("]"))
-
-
-def named_head(head: str) -> str:
-    """Return the name in the text before the object, or an empty string."""
-    for separator in _SEPARATORS:
-        kind, separated, name = head.partition(separator)
-        if separated:
-            head = _HEAD_NOISE.sub("", name).strip() or kind
-    return _HEAD_NOISE.sub("", head).strip()
 
 
 def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:

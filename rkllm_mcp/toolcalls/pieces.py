@@ -34,41 +34,28 @@ class Gap(Enum):
     NONE = "none"
 
 
+@dataclass
 class MissedCall:
-    """Text that may have been meant as a call and was not read as one.
+    """Text that may have been meant as a call and was not read as one."""
 
-    ``has_marker``: a marker that began no call is in the text. ``refusal``: why the code fence that has just been read
-    is not a call.
-    """
-
-    def __init__(self) -> None:
-        self.has_marker = False
-        self.refusal = ""
-        self._since_marker: list[str] | None = None  # text since a marker at the beginning of a line
-
-    @property
-    def is_empty(self) -> bool:
-        """True if text that follows cannot change anything here."""
-        return self._since_marker is None and not self.refusal
-
-    @property
-    def text(self) -> str:
-        """The text since the marker; empty if there was none at the beginning of a line, or if it is long ago."""
-        return "".join(self._since_marker or ())
+    has_marker: bool = False  # a marker that began no call is in the text
+    refusal: str = ""  # why the code fence that has just been read is not a call
+    # Text since a marker at the beginning of a line; None if there was none, or if it is long ago.
+    since_marker: list[str] | None = None
 
     def meet_marker(self, *, is_line_start: bool) -> None:
         """Take note of a marker that begins no call."""
         self.has_marker = True
-        if self._since_marker is None and is_line_start:
-            self._since_marker = []
+        if self.since_marker is None and is_line_start:
+            self.since_marker = []
 
     def add_text(self, text: str) -> None:
         """Follow the text of the answer."""
         self.refusal = ""
-        if self._since_marker is not None:
-            self._since_marker.append(text)
-            if sum(map(len, self._since_marker)) > _MAX_MISSED_CHARACTERS:
-                self._since_marker = None
+        if self.since_marker is not None:
+            self.since_marker.append(text)
+            if sum(map(len, self.since_marker)) > _MAX_MISSED_CHARACTERS:
+                self.since_marker = None
 
 
 @dataclass
@@ -106,7 +93,8 @@ class PieceWriter:
     @property
     def is_in_plain_text(self) -> bool:
         """True if text that follows is emitted at once, and changes nothing but the state of code fences."""
-        return self.gap is Gap.NONE and self._object is None and self.missed.is_empty
+        is_missed = self.missed.since_marker is not None or self.missed.refusal
+        return self.gap is Gap.NONE and self._object is None and not is_missed
 
     def take(self) -> list[Piece]:
         """Return the pieces since the last time."""

@@ -6,17 +6,17 @@ import difflib
 import keyword
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.text import collapse_whitespace, shorten
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
 from rkllm_mcp.toolcalls.lenient_json import ParsedCall, UnreadableError, read_value
-from rkllm_mcp.toolcalls.syntax import CallFormat
+from rkllm_mcp.toolcalls.syntax import CallFormat, Openers
 
 INTERRUPTED = "another call begins before this one is complete"
 CUT_OFF = "the call was cut off before its end"
@@ -237,30 +237,30 @@ def _is_certain(call: ParsedCall, tool: ToolSpec) -> bool:
 
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     """Return the call's arguments as an object without wrappers, and True if they stood in another place."""
-    value = call.arguments
-    if isinstance(value, str) and value.strip()[:1] not in {"", "{", "[", '"'} and (key := _only_text(tool)):
-        return {key: value}, True
+    value, properties = call.arguments, as_mapping(tool.input_schema.get("properties"))
+    if isinstance(value, str) and value.strip()[:1] not in {"", "{", "[", '"'} and len(properties) == 1:
+        ((key, parameter),) = properties.items()
+        if key and as_mapping(parameter).get("type") == "string":
+            return {key: value}, True
     for _ in range(2):  # The deepest nesting seen in practice is JSON in a string of JSON in a string.
         if not isinstance(value, str):
             break
         value = _decode(value)
     if value is None or value == []:
-        return _next_to_the_name(call, tool), bool(call.rest)
+        # Arguments next to the name instead of under ``arguments`` count if all of them belong to the tool.
+        stray = [key for key in call.rest if key not in properties]
+        if stray:
+            raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
+        return dict(call.rest), bool(call.rest)
     if not isinstance(value, dict):
         raise MismatchError("", "must be a JSON object", value)
-    return _with_tools_names(cast("dict[str, Any]", value), call, tool)
+    return _with_tools_names(cast("dict[str, Any]", value), call, properties)
 
 
-def _only_text(tool: ToolSpec) -> str:
-    """Return the name of the tool's parameter if it has a single one, a text."""
-    properties = as_mapping(tool.input_schema.get("properties"))
-    key = next(iter(properties), "")
-    return key if len(properties) == 1 and as_mapping(properties[key]).get("type") == "string" else ""
-
-
-def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
+def _with_tools_names(
+    value: dict[str, Any], call: ParsedCall, properties: Mapping[str, Any]
+) -> tuple[dict[str, Any], bool]:
     """Return the arguments under the tool's own names, and True if names or structure had to change."""
-    properties = as_mapping(tool.input_schema.get("properties"))
     if call.as_text and len(value) == 1:
         (key, text), *_ = value.items()
         if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
@@ -295,25 +295,12 @@ def _decode(text: str) -> Any:
         raise MismatchError("", "must be a JSON object", text) from None
 
 
-def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
-    """Return arguments written next to the name instead of under ``arguments``, if all of them belong to the tool."""
-    properties = as_mapping(tool.input_schema.get("properties"))
-    stray = [key for key in call.rest if key not in properties]
-    if stray:
-        raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
-    return dict(call.rest)
+@dataclass(frozen=True)
+class RestReader:
+    """What finds calls in the text after a cut, which the detector would read again."""
 
-
-class RestReader(Protocol):
-    """Questions about the text after a cut, which the detector would read again."""
-
-    def next_call(self, text: str, start: int) -> int | None:
-        """Return the position in ``text`` where a call begins, at or after ``start``."""
-        ...
-
-    def only_calls(self, text: str) -> bool:
-        """Return True if ``text`` consists of complete calls and white space."""
-        ...
+    openers: Openers
+    only_calls: Callable[[str], bool]  # returns True if a text consists of complete calls and white space
 
 
 @dataclass(frozen=True)
@@ -371,7 +358,7 @@ def _failure(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalo
 def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
     """Return the outcome of the part up to a possible cut; None if a cut could take quoted text for calls."""
     behind_own = part.body.find(call_format.begins) + len(call_format.begins)
-    opener = reader.next_call(part.body, behind_own)
+    opener = reader.openers.next_call(part.body, behind_own)
     closer = call_format.gives_up.search(part.body, 0, len(part.body) if opener is None else opener)
     if closer is not None and not part.unended and closer.end() >= len(part.body.rstrip()):
         closer = None  # The part's own end is not a cut.

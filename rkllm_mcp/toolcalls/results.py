@@ -136,16 +136,6 @@ def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
     return texts in ([structured], [value]) or (len(texts) > 1 and texts == value)
 
 
-def _contains(texts: Sequence[str], value: Any) -> bool:
-    """Return True if texts contain the most of a value: at least half of the characters of its leaves."""
-    joined = " ".join(" ".join(texts).split())
-    values = (item for item in iter_nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool))
-    leaves = {str(item) for item in islice(values, _MOST_LEAVES)}
-    words = [" ".join(leaf.split()) for leaf in leaves]
-    contained = sum(len(word) for word in words if word in joined)
-    return 2 * contained >= sum(map(len, words))
-
-
 def _is_needless(texts: Sequence[str], result: Mapping[str, Any], value: Any) -> bool:
     """Return True if the structured content, whose unwrapped value is ``value``, adds nothing to the texts."""
     # A copy of the content blocks, as the reference file server sends it.
@@ -153,11 +143,17 @@ def _is_needless(texts: Sequence[str], result: Mapping[str, Any], value: Any) ->
         return True
     # A list without items, also in an object that has no other content, such as a count of 0.
     table = as_mapping(value)
-    if value == [] or ([] in table.values() and not any(table.values())) or _contains(texts, value):
+    if value == [] or ([] in table.values() and not any(table.values())):
+        return True
+    # The most of it is in the texts: at least half of the characters of its leaves.
+    joined = collapse_whitespace(" ".join(texts))
+    values = (item for item in iter_nested(value) if isinstance(item, (str, int, float)) and not isinstance(item, bool))
+    leaves = {str(item) for item in islice(values, _MOST_LEAVES)}
+    words = [collapse_whitespace(leaf) for leaf in leaves]
+    if 2 * sum(len(word) for word in words if word in joined) >= sum(map(len, words)):
         return True
     # Every passage of a search, whose scores and ids are for display.
     sources = sources_of(result)
-    joined = collapse_whitespace(" ".join(texts))
     return bool(sources) and all(collapse_whitespace(source["passage"]) in joined for source in sources or ())
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
@@ -141,14 +141,11 @@ class BracketScanner:
         return False
 
 
-def json_scanner(boundary: Markers) -> BracketScanner:
-    """Return the scanner of one JSON value."""
-    return BracketScanner(boundary, ("{[", "}]"), triple_quotes=False)
+json_scanner = partial(BracketScanner, brackets=("{[", "}]"), triple_quotes=False)
+"""Return the scanner of one JSON value, given its boundary."""
 
-
-def python_scanner(boundary: Markers) -> BracketScanner:
-    """Return the scanner of one Python-like call, or of a list of calls."""
-    return BracketScanner(boundary, ("{[(", "}])"), triple_quotes=True)
+python_scanner = partial(BracketScanner, brackets=("{[(", "}])"), triple_quotes=True)
+"""Return the scanner of one Python-like call, or of a list of calls."""
 
 
 class NamedJsonScanner:

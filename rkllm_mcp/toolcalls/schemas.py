@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 from rkllm_base.json_values import size_of
@@ -219,38 +219,34 @@ def _with_budget(kind: Any) -> Any:
     from jsonschema import validators
 
     replaced = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
-    counted = {name: _with_count(check) for name, check in {**kind.VALIDATORS, **replaced}.items()}
-    followed = {name: _with_count(_followed_once(counted[name])) for name in _REFERENCES if name in counted}
-    counted.update(followed)
+    counted: dict[str, Any] = {
+        name: partial(_count_and_check, check) for name, check in {**kind.VALIDATORS, **replaced}.items()
+    }
+    for name in _REFERENCES:
+        if name in counted:
+            counted[name] = partial(_count_and_check, partial(_follow_once, counted[name]))
     return cast("Any", validators).extend(kind, counted)
 
 
-def _with_count(follow: Any) -> Any:
-    def check(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
-        _BUDGET.get().take(instance, keyword_value)
-        return follow(validator, keyword_value, instance, schema)
-
-    return check
+def _count_and_check(check: Any, validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
+    _BUDGET.get().take(instance, keyword_value)
+    return check(validator, keyword_value, instance, schema)
 
 
-def _followed_once(follow: Any) -> Any:
+def _follow_once(follow: Any, validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
     """Check a reference only once for each value that conforms."""
-
-    def check(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
-        key, budget = (id(instance), id(schema)), _BUDGET.get()
-        if key in budget.fitting:
-            return ()
-        if key in budget.active:
-            # Without this the library's own recursion ends in native code, which takes the process with it.
-            raise RecursionError("the schema refers to itself without end")
-        budget.active.add(key)
-        errors = list(follow(validator, keyword_value, instance, schema))
-        budget.active.discard(key)
-        if not errors:
-            budget.fitting.add(key)
-        return errors
-
-    return check
+    key, budget = (id(instance), id(schema)), _BUDGET.get()
+    if key in budget.fitting:
+        return ()
+    if key in budget.active:
+        # Without this the library's own recursion ends in native code, which takes the process with it.
+        raise RecursionError("the schema refers to itself without end")
+    budget.active.add(key)
+    errors = list(follow(validator, keyword_value, instance, schema))
+    budget.active.discard(key)
+    if not errors:
+        budget.fitting.add(key)
+    return errors
 
 
 def _violation(message: str) -> Any:
@@ -527,20 +523,14 @@ class _Walk:
             raise SchemaError("it names a $schema inside; leave that at the top alone")
         if keyword in _REFERENCES and self._is_closed and not value.startswith("#"):
             raise SchemaError(f"it refers to {value[:80]!r}; put the definition into its $defs")
-        if keyword == "pattern":
-            self._check_pattern(value, path)
-        elif keyword == "patternProperties":
-            for pattern in value:
-                self._check_pattern(pattern, path)
-
-    def _check_pattern(self, pattern: str, path: tuple[Any, ...]) -> None:
-        if self._is_closed:
+        if self._is_closed or keyword not in ("pattern", "patternProperties"):
             return
-        self._pattern_chars += len(pattern)
-        if self._pattern_chars > _MOST_PATTERNS_CHARS:
-            raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
-        if not is_slow_to_compile(pattern) and _compile(pattern) is None:
-            raise _schema_error(path, f"{_short(pattern)} is not a 'regex'")
+        for pattern in (value,) if keyword == "pattern" else value:
+            self._pattern_chars += len(pattern)
+            if self._pattern_chars > _MOST_PATTERNS_CHARS:
+                raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
+            if not is_slow_to_compile(pattern) and _compile(pattern) is None:
+                raise _schema_error(path, f"{_short(pattern)} is not a 'regex'")
 
 
 def _too_large() -> SchemaCostError:

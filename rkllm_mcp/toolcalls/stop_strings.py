@@ -28,7 +28,8 @@ class StopMatcher:
             end, _, stop = min(ends)
             self._buffer = ""
             return text[: end - len(stop)], stop
-        certain = len(text) - self._partial_match(text)
+        beginnings = (stop[:length] for stop in self._stops for length in range(1, min(len(stop) - 1, len(text)) + 1))
+        certain = len(text) - max(map(len, filter(text.endswith, beginnings)), default=0)
         self._buffer = text[certain:]
         return text[:certain], None
 
@@ -36,15 +37,3 @@ class StopMatcher:
         """Return the buffered text, which nothing will follow."""
         buffered, self._buffer = self._buffer, ""
         return buffered
-
-    def _partial_match(self, text: str) -> int:
-        """Return the number of characters at the end of ``text`` that may be the beginning of a stop string."""
-        return max(
-            (
-                length
-                for stop in self._stops
-                for length in range(1, min(len(stop) - 1, len(text)) + 1)
-                if text.endswith(stop[:length])
-            ),
-            default=0,
-        )

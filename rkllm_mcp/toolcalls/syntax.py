@@ -224,7 +224,8 @@ class ThinkingMarks:
         self._families = families
         # Marks that begin or end thinking in the middle of text.
         self.anywhere = tuple(mark for tags in families if tags.anywhere for mark in (tags.opener, tags.closer))
-        self._owners = {mark: tags for tags in families for mark in (tags.opener, tags.closer)}
+        # The family of each mark.
+        self.owners = {mark: tags for tags in families for mark in (tags.opener, tags.closer)}
         self._closing: dict[ThinkingTags | None, Markers] = {}
 
     def closers(self, tags: ThinkingTags | None) -> tuple[str, ...]:
@@ -237,17 +238,13 @@ class ThinkingMarks:
             self._closing[tags] = Markers(self.closers(tags))
         return self._closing[tags]
 
-    def of(self, mark: str) -> ThinkingTags:
-        """Return the family of ``mark``."""
-        return self._owners[mark]
-
     def standing(self, text: str, *, openers_only: bool) -> ThinkingTags | None:
         """Return the family of the mark that ``text`` begins with."""
-        return next((self._owners[mark] for mark in self._leading(openers_only) if text.startswith(mark)), None)
+        return next((self.owners[mark] for mark in self._leading(openers_only) if text.startswith(mark)), None)
 
     def may_begin(self, text: str, *, openers_only: bool) -> bool:
         """Return True if ``text`` may be the beginning of a mark."""
         return any(mark.startswith(text) for mark in self._leading(openers_only))
 
     def _leading(self, openers_only: bool) -> list[str]:
-        return [mark for mark, tags in self._owners.items() if mark == tags.opener or not openers_only]
+        return [mark for mark, tags in self.owners.items() if mark == tags.opener or not openers_only]

@@ -27,6 +27,19 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 
 @dataclass(frozen=True)
+class _Patterns:
+    """The regular expressions of one format in tags."""
+
+    opener: re.Pattern[str]  # the beginning of an argument
+    argument: re.Pattern[str]  # one whose closing tag may be missing or misspelled: it ends where the next begins
+    closer: re.Pattern[str]  # a closing tag of an argument at the end of its value, which may be misspelled
+    closing_line: re.Pattern[str]  # a closing tag of an argument with its line at the end of a value
+    element: re.Pattern[str]  # a tag of an argument, in the spelling of any format; a closing one has the group
+    end: re.Pattern[str]  # the call's closing tags at the end of the text
+    debris: re.Pattern[str]  # remains of heads and closing tags once names and values are removed
+
+
+@dataclass(frozen=True)
 class TagReader:
     """Parser of one call in tags."""
 
@@ -73,22 +86,11 @@ class TagReader:
             values[key] = self._value(once)
         return values
 
-    @cached_property
-    def _closing_line(self) -> re.Pattern[str]:
-        closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
-        return re.compile(rf"\n?[ \t]*(?:{closes})\s*>?[ \t]*\r?(?:\n[ \t]*)?\Z")
-
-    @cached_property
-    def _element(self) -> re.Pattern[str]:
-        """A tag of an argument's element, in the spelling of any format; a closing one has the group."""
-        names = "|".join(re.escape(argument.closes.removeprefix("</")) for argument in self.tags.arguments)
-        return re.compile(rf"<(/?)(?:{names})(?=[\s=/>])")
-
     def _closed_once(self, value: str) -> str:
         """Return a value without the closing tags at its end to which it has no opening tag."""
         frame = "\n" if value.startswith(("\n", "\r\n")) else ""
-        while (shorter := self._closing_line.sub(frame, value)) != value:
-            tags = [match[1] for match in self._element.finditer(value)]
+        while (shorter := self._patterns.closing_line.sub(frame, value)) != value:
+            tags = [match[1] for match in self._patterns.element.finditer(value)]
             if tags.count("") >= tags.count("/"):
                 break
             value = shorter
@@ -102,55 +104,39 @@ class TagReader:
         for first, last in reversed(spans):
             text = text[:first] + text[last:]
         ended = self._strip_end(text)
-        return self._debris.sub("", text if ended is None else ended).strip()
+        return self._patterns.debris.sub("", text if ended is None else ended).strip()
 
     def _strip_end(self, text: str) -> str | None:
         """Return ``text`` without the call's closing tag; None if it has none."""
         start = max(0, len(text) - _END_CHARACTERS)
-        match = self._end.search(text, start)
+        match = self._patterns.end.search(text, start)
         return None if match is None else text[: match.start()]
 
     @cached_property
-    def _end(self) -> re.Pattern[str]:
-        """The call's closing tags at the end of the text."""
-        return re.compile("(?:" + "|".join(rf"{re.escape(end)}\s*>?\s*" for end in self.tags.ends) + r")+\Z")
-
-    @cached_property
-    def _debris(self) -> re.Pattern[str]:
-        """Remains of heads and closing tags once names and values are removed."""
-        opens = "|".join(re.escape(argument.opens) for argument in self.tags.arguments)
-        closes = "|".join(rf"{re.escape(argument.closes)}\s*>" for argument in self.tags.arguments)
-        head = r"\A\s*/?>|" if self.tags.begins else ""
-        return re.compile(rf"{head}{closes}|{opens}(?:\s*>)?")
-
-    @cached_property
-    def _opens(self) -> str:
-        return "|".join(
+    def _patterns(self) -> _Patterns:
+        tags = self.tags
+        any_opens = "|".join(re.escape(argument.opens) for argument in tags.arguments)
+        any_closes = "|".join(re.escape(argument.closes) for argument in tags.arguments)
+        names = "|".join(re.escape(argument.closes.removeprefix("</")) for argument in tags.arguments)
+        opens = "|".join(
             f"{re.escape(argument.opens)}{f'(?={argument.behind})' if argument.behind else ''}"
-            for argument in self.tags.arguments
+            for argument in tags.arguments
         )
-
-    @cached_property
-    def _head(self) -> str:
         # If the head ends with its own tag (GLM's <arg_value>), that may be missing; the end of the key is required.
-        return r"([^<]*</\w+>)\s*(?:" + self.tags.head_ends + ")?" if self.tags.has_long_heads else r"([^<>]*)>"
-
-    @cached_property
-    def _opener(self) -> re.Pattern[str]:
-        """The beginning of an argument."""
-        return re.compile(rf"(?:{self._opens}){self._head}")
-
-    @cached_property
-    def _argument(self) -> re.Pattern[str]:
-        """An argument whose closing tag may be missing or misspelled: it ends where the next begins."""
+        head = r"([^<]*</\w+>)\s*(?:" + tags.head_ends + ")?" if tags.has_long_heads else r"([^<>]*)>"
         # In the middle of a line a value mentions an argument, unless a closing tag is before it.
-        begins = rf"(?:{self._opens})" if self.tags.has_long_heads else rf"(?:(?<=\n)|(?<=>))[ \t]*(?:{self._opens})"
-        return re.compile(rf"(?:{self._opens}){self._head}(.*?)(?={begins}|\Z)", re.DOTALL)
-
-    @cached_property
-    def _closer(self) -> re.Pattern[str]:
-        closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
-        return re.compile(rf"(?:{closes})\w*\s*>?\s*\Z")
+        begins = rf"(?:{opens})" if tags.has_long_heads else rf"(?:(?<=\n)|(?<=>))[ \t]*(?:{opens})"
+        head_debris = r"\A\s*/?>|" if tags.begins else ""
+        closed = "|".join(rf"{re.escape(argument.closes)}\s*>" for argument in tags.arguments)
+        return _Patterns(
+            opener=re.compile(rf"(?:{opens}){head}"),
+            argument=re.compile(rf"(?:{opens}){head}(.*?)(?={begins}|\Z)", re.DOTALL),
+            closer=re.compile(rf"(?:{any_closes})\w*\s*>?\s*\Z"),
+            closing_line=re.compile(rf"\n?[ \t]*(?:{any_closes})\s*>?[ \t]*\r?(?:\n[ \t]*)?\Z"),
+            element=re.compile(rf"<(/?)(?:{names})(?=[\s=/>])"),
+            end=re.compile("(?:" + "|".join(rf"{re.escape(end)}\s*>?\s*" for end in tags.ends) + r")+\Z"),
+            debris=re.compile(rf"{head_debris}{closed}|{any_opens}(?:\s*>)?"),
+        )
 
     def _loose(self, body: str) -> ParsedCall:
         """Parse a body whose arguments are not closed properly but which has its own closing tag."""
@@ -158,18 +144,20 @@ class TagReader:
         if ended is None:
             raise UnreadableError("the call is not closed")
         start = body.find(begins) + len(begins)
-        first = self._argument.search(ended, start)
+        first = self._patterns.argument.search(ended, start)
         if first is None or (begins and begins in body[start:]):
             raise UnreadableError("an argument is not closed")
         head = ended[start : first.start()].strip()
-        arguments = list(self._argument.finditer(ended, start))
+        arguments = list(self._patterns.argument.finditer(ended, start))
         fresh = (
             _LINE_BEGINS.search(ended, max(0, match.start() - _END_CHARACTERS), match.start()) for match in arguments
         )
         inline = [
             self._name_of(match[1]) for match, begins_line in zip(arguments, fresh, strict=True) if not begins_line
         ]
-        values = self._values(((match[1], self._closer.sub("", match[2])) for match in arguments), repeats=False)
+        values = self._values(
+            ((match[1], self._patterns.closer.sub("", match[2])) for match in arguments), repeats=False
+        )
         name = self._name(head) if begins else head
         return ParsedCall(
             name, values, repaired=True, as_text=True, mentions=(*values, *self._mentions(values)), inline=tuple(inline)
@@ -181,7 +169,7 @@ class TagReader:
         for text in values.values():
             # A value that has whole arguments of its own is what it seems to be.
             if not any(argument.closes in text for argument in self.tags.arguments):
-                names += filter(None, (self._name_of(match[1]) for match in self._opener.finditer(text)))
+                names += filter(None, (self._name_of(match[1]) for match in self._patterns.opener.finditer(text)))
         return (*values, *names) if names else ()
 
     def _name(self, head: str) -> str:
