@@ -18,6 +18,7 @@ from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 from rkllm_mcp.catalogue import read_catalogue
+from rkllm_mcp.messages import as_list
 
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
@@ -84,18 +85,17 @@ class FormField:
         return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
 
 
+@dataclass(eq=False)
 class _MistakeError(Exception):
     """An invalid value: key and argument of the message."""
 
-    def __init__(self, name: str, value: object = "") -> None:
-        super().__init__(name)
-        self.name = name
-        self.value = value
+    name: str
+    value: object = ""
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return the fields of a form, in the order of its schema."""
-    properties, names = schema.get("properties"), _list_of(schema, "required")
+    properties, names = schema.get("properties"), as_list(schema.get("required"))
     if not _is_object(properties):
         return ()
     return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
@@ -116,11 +116,6 @@ def complete_content(schema: Mapping[str, Any], content: Mapping[str, Any]) -> d
             items = cast("Sequence[Any]", value)
             answer[field.name] = [_choice_value(field, item) for item in items]
     return answer
-
-
-def problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return one sentence per invalid field; empty if the form can be sent."""
-    return tuple(field_problems(schema, content).values())
 
 
 def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
@@ -149,11 +144,11 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
 
 def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
     """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
-    titled = [_list_of(schema, key) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
+    titled = [as_list(schema[key]) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
     if titled:
         options = [option for option in titled[0] if _is_object(option) and "const" in option]
         return tuple(FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options)
-    values, names = _list_of(schema, "enum"), _list_of(schema, "enumNames")
+    values, names = as_list(schema.get("enum")), as_list(schema.get("enumNames"))
     titles = [*names, *values[len(names) :]]
     return tuple(FieldChoice(value, str(title)) for value, title in zip(values, titles, strict=False))
 
@@ -259,12 +254,6 @@ def _check(field: FormField, value: Any) -> None:
                 _check_choice(field, item)
         case "json":
             pass
-
-
-def _list_of(schema: Mapping[str, Any], key: str) -> list[Any]:
-    """Return a list of the schema; empty for anything else."""
-    value = schema.get(key)
-    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:

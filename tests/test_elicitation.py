@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.elicitation import FieldChoice, FormField, complete_content, fields_of, problems
+from rkllm_mcp.elicitation import FieldChoice, FormField, complete_content, field_problems, fields_of
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
 SCHEMA: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_a_schema_becomes_fields_in_its_order() -> None:
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": 1}}, {"required": 3}])
 def test_a_schema_that_is_not_a_form_has_no_fields(schema: dict[str, Any]) -> None:
     assert fields_of(schema) == ()
-    assert problems(schema, {}) == ()
+    assert field_problems(schema, {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -110,19 +110,19 @@ def test_what_cannot_be_a_value_says_what_can(name: str, typed: str, sentence: s
 )
 def test_formats_are_checked(name: str, good: str, bad: str) -> None:
     schema = {"properties": {"it": {"type": "string", "format": name}}}
-    assert problems(schema, {"it": good}) == ()
-    assert problems(schema, {"it": bad})[0].startswith("it: must be a")
+    assert field_problems(schema, {"it": good}) == {}
+    assert field_problems(schema, {"it": bad})["it"].startswith("it: must be a")
 
 
 def test_an_omitted_field_gets_its_default_and_a_title_its_value() -> None:
     answer = complete_content(SCHEMA, {"name": "Ann", "age": None, "size": "Large", "many": ["Small"]})
     assert answer == {"name": "Ann", "age": 30, "score": 9.5, "sure": False, "size": "l", "many": ["s"]}
-    assert problems(SCHEMA, answer) == ()
+    assert field_problems(SCHEMA, answer) == {}
 
 
 def test_every_field_that_is_wrong_is_named() -> None:
     content = {"age": "old", "sure": 1, "many": "s", "score": True, "more": 1}
-    assert problems(SCHEMA, content) == (
+    assert tuple(field_problems(SCHEMA, content).values()) == (
         "Your name: a value is required",
         "age: must be a number",
         "score: must be a number",
@@ -134,4 +134,4 @@ def test_every_field_that_is_wrong_is_named() -> None:
 
 def test_a_servers_regular_expression_is_not_run() -> None:
     schema = {"properties": {"it": {"type": "string", "pattern": "(a+)+$"}}}
-    assert problems(schema, {"it": "a" * 64 + "!"}) == ()
+    assert field_problems(schema, {"it": "a" * 64 + "!"}) == {}

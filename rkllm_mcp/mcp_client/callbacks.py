@@ -18,7 +18,7 @@ from pydantic import FileUrl, ValidationError
 
 from rkllm_base.json_values import size_of
 from rkllm_mcp.config.servers import MCPServerConfig
-from rkllm_mcp.elicitation import complete_content, problems
+from rkllm_mcp.elicitation import complete_content, field_problems
 from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
@@ -96,7 +96,7 @@ def elicitation_of(
                 answer = await _fill_form(spec.name, params, call)
             else:
                 filled = complete_content(params.requested_schema, {})
-                is_wrong = bool(problems(params.requested_schema, filled))
+                is_wrong = bool(field_problems(params.requested_schema, filled))
                 answer = ElicitationAnswer("decline") if is_wrong else ElicitationAnswer("accept", filled)
         except Exception as error:  # noqa: BLE001  (a callback never raises)
             note(f"(its elicitation request failed: {error})")
@@ -150,7 +150,7 @@ async def _fill_form(
         if answer.action != "accept":
             return answer
         content = complete_content(schema, answer.content)
-        wrong = problems(schema, content)
+        wrong = field_problems(schema, content).values()
         if not wrong:
             return ElicitationAnswer("accept", content)
         question = replace(question, message="\n".join((shorten(params.message, _MESSAGE_CHARS), *wrong)))

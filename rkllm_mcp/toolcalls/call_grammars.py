@@ -329,12 +329,12 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
+@dataclass(eq=False)
 class Constraints:
     """The constraints of one model, compiled once each. None for what cannot be held."""
 
-    def __init__(self, most: int = CONSTRAINTS_KEPT) -> None:
-        self._most = most
-        self._kept: dict[object, Constraint | None] = {}  # the last used one last
+    most: int = CONSTRAINTS_KEPT
+    _kept: dict[object, Constraint | None] = field(default_factory=dict[object, "Constraint | None"])  # last used last
 
     def of_answer(self, grammar: AnswerGrammar) -> Constraint | None:
         """Return the constraint of an answer."""
@@ -371,6 +371,6 @@ class Constraints:
         except (ValueError, RecursionError):
             constraint = None
         self._kept[key] = constraint
-        if len(self._kept) > self._most:
+        if len(self._kept) > self.most:
             self._kept.pop(next(iter(self._kept)), None)
         return constraint

@@ -128,15 +128,6 @@ class AnswerReader:
                     out.add_pieces(Piece("", (ToolCallFailed("", reason),)))
         return out.take()
 
-    def quick_search(self) -> Callable[[str], object] | None:
-        """Return a search that finds nothing in a text that can be emitted at once; None if no text can be."""
-        if self.at == len(self.text) and self.out.is_in_plain_text:
-            if isinstance(self.reader, TextState):
-                return self.vocabulary.markers_in_text(self.out).first
-            if isinstance(self.reader, ThinkingState):
-                return self.vocabulary.markers_in_thinking(self.reader.follows.tags, self.out).first
-        return None
-
     def write_to_marker(self, markers: Markers) -> bool:
         """Emit the text up to the next of ``markers``; return False if none follows."""
         marker = markers.search(self.text, self.at)
@@ -569,6 +560,7 @@ class Detector:
         selection = select_syntaxes(syntaxes)
         marks = ThinkingMarks(() if thinking == "off" else selection.thinking)
         self._answer = AnswerReader(Vocabulary(selection, ToolCatalogue(tools), marks, on_note), thinking)
+        # A search that finds nothing in a text that can be emitted at once; None if no text can be.
         self._quick_search: Callable[[str], object] | None = None
 
     def feed(self, text: str) -> list[DetectorEvent]:
@@ -610,8 +602,15 @@ class Detector:
         """Like ``feed``, but return the pieces that ``text`` completed, with their input text."""
         if self._answer.state is AnswerState.DONE:
             raise UsageError("this detector has finished its answer; make a new one for the next")
-        pieces = self._answer.read(text)
-        self._quick_search = self._answer.quick_search()
+        answer = self._answer
+        pieces = answer.read(text)
+        reader, out = answer.reader, answer.out
+        self._quick_search = None
+        if answer.at == len(answer.text) and out.is_in_plain_text:
+            if isinstance(reader, TextState):
+                self._quick_search = answer.vocabulary.markers_in_text(out).first
+            elif isinstance(reader, ThinkingState):
+                self._quick_search = answer.vocabulary.markers_in_thinking(reader.follows.tags, out).first
         return pieces
 
     def close(self) -> list[Piece]:

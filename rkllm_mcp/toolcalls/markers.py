@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 # White space between the parts of a call, with the byte order mark that some tokenizers leave. It is bounded, so
@@ -28,35 +29,32 @@ class Markers:
 
     # Made on first use: the openers of an answer are searched for together, and most by themselves never.
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return _search_pattern(self.literals)
-
-    @cached_property
-    def _beginnings(self) -> frozenset[str]:
-        return _beginnings_of(self.literals)
+    def _compiled(self) -> tuple[re.Pattern[str], frozenset[str]]:
+        return _compile(self.literals)
 
     @property
     def first(self) -> Callable[[str], object]:
         """A quick ``search`` from the beginning: what it returns None for has no literal and no beginning of one."""
-        return self._pattern.search
+        return self._compiled[0].search
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
         """Return the first position with a literal (True) or, at the end of the text, the beginning of one (False)."""
-        match = self._pattern.search(text, start)
+        pattern, _ = self._compiled
+        match = pattern.search(text, start)
         while match is not None:
             at = match.start()
             if self._is_cut(text, at):
                 return at, False
             if match.lastindex is not None:
                 return at, True
-            match = self._pattern.search(text, at + 1)
+            match = pattern.search(text, at + 1)
         return None
 
     def match(self, text: str, start: int) -> tuple[str, bool] | None:
         """Return the literal at ``start`` and True, or the rest of the text and False where it may be continued."""
         if self._is_cut(text, start):
             return text[start:], False
-        match = self._pattern.match(text, start)
+        match = self._compiled[0].match(text, start)
         return None if match is None or match.lastindex is None else (match.group(), True)
 
     def at(self, text: str, start: int) -> bool | None:
@@ -66,7 +64,7 @@ class Markers:
 
     def _is_cut(self, text: str, start: int) -> bool:
         """Return True if the text from ``start`` to its end is the beginning of a literal."""
-        return len(text) - start < self._longest and text[start:] in self._beginnings
+        return len(text) - start < self._longest and text[start:] in self._compiled[1]
 
 
 @lru_cache(maxsize=256)
@@ -80,24 +78,23 @@ def markers_of(*sets: tuple[str, ...]) -> Markers:
 _BEGINNING_CHARACTERS = 3
 
 
-@lru_cache(maxsize=256)
-def _beginnings_of(literals: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(text[:end] for text in literals for end in range(1, len(text)))
-
-
 # Answers share a handful of these, and compiling one takes milliseconds.
 @lru_cache(maxsize=256)
-def _search_pattern(literals: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern that has a group where a literal is, and none where the end of the text may begin one."""
+def _compile(literals: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str]]:
+    """Return a pattern for literals, and their beginnings.
+
+    The pattern has a group where a literal is, and none where the end of the text may begin one.
+    """
     if not literals:
-        return _NOTHING
+        return _NOTHING, frozenset()
+    all_beginnings = frozenset(text[:end] for text in literals for end in range(1, len(text)))
     # Each alternative starts with a character, so that the search skips to one of those quickly.
     alternatives = [f"{branch}()" for branch in _branches(literals)]
-    beginnings = {text for text in _beginnings_of(literals) if len(text) <= _BEGINNING_CHARACTERS}
+    beginnings = {text for text in all_beginnings if len(text) <= _BEGINNING_CHARACTERS}
     longest = {text for text in beginnings if len(text) == _BEGINNING_CHARACTERS}
     alternatives += [rf"{branch}[\s\S]{{0,{len(literals[0])}}}\Z" for branch in _branches(longest)]
     alternatives += [rf"{branch}\Z" for branch in _branches(beginnings - longest)]
-    return re.compile("|".join(alternatives))
+    return re.compile("|".join(alternatives)), all_beginnings
 
 
 def _branches(literals: Iterable[str]) -> list[str]:
@@ -157,15 +154,16 @@ _SENTENCE_ENDS = re.compile(r"[^\"'][.:;!?。：！？…]\s\Z|[。：！？]\Z"
 _LINE_CHARACTERS = 16
 
 
+@dataclass
 class CodeFenceState:
     """State of the code fences of a text that is fed in chunks."""
 
-    def __init__(self) -> None:
-        self._fence = 0
-        self._line = ""
-        self._last = ""
-        # The lengths of the backtick run that opened a code span on this line, and of a run at the end of the text.
-        self._span = self._run = 0
+    _fence: int = 0
+    _line: str = ""
+    _last: str = ""
+    # The lengths of the backtick run that opened a code span on this line, and of a run at the end of the text.
+    _span: int = 0
+    _run: int = 0
 
     def feed(self, text: str) -> None:
         """Process the next chunk."""

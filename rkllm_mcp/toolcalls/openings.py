@@ -203,7 +203,14 @@ class Vocabulary:
         ):
             return CallOpens(*decision, is_line=False)
         if not is_quoted and out.kind is Text:
-            opening = self._unmarked_call(text, at, out, final)
+            # A call in a format of other families is its own line or in a code fence.
+            opening: CallOpens | FenceOpens | NothingOpens | None
+            if is_fence:
+                fence = out.is_first and self._begins_in_fence(text, at, final)
+                opening = FenceOpens() if fence else NOTHING if fence is False else None
+            else:
+                line = fences.is_line_start and self.line_openers.decide(text, at, final=final)
+                opening = CallOpens(*line, is_line=True) if line else NOTHING if line is False else None
             if opening is not NOTHING:
                 return opening
         if self.on_note is not None and (formats := openers.standing(text, at)):
@@ -213,16 +220,6 @@ class Vocabulary:
             )
             self.note(text[at:], f"{', '.join(call_format.name for call_format in formats)}: {why}")
         return NOTHING
-
-    def _unmarked_call(
-        self, text: str, at: int, out: PieceWriter, final: bool
-    ) -> CallOpens | FenceOpens | NothingOpens | None:
-        """Return the call in a format of other families, which is its own line or in a code fence."""
-        if text[at] == "`":
-            fence = out.is_first and self._begins_in_fence(text, at, final)
-            return FenceOpens() if fence else NOTHING if fence is False else None
-        line = out.fences.is_line_start and self.line_openers.decide(text, at, final=final)
-        return CallOpens(*line, is_line=True) if line else NOTHING if line is False else None
 
     def _begins_in_fence(self, text: str, at: int, final: bool) -> bool | None:
         """Return True if a call begins in the code fence at ``at``; None if more text is needed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping
@@ -46,6 +46,7 @@ _AFTER_STRING = re.compile(r"\s*(?:,\s*[A-Za-z_]\w*\s*=|\)\s*(?:[\]\n;,]|\Z))")
 _NEXT_KEYWORD = re.compile(r"\s*,\s*[A-Za-z_]\w*\s*=")
 
 
+@dataclass
 class LiteralReader:
     """Reader of consecutive values in one text.
 
@@ -53,16 +54,14 @@ class LiteralReader:
     ``raw_quotes``: a string may contain its own quote unescaped if only one position can end it.
     """
 
-    def __init__(
-        self, text: str, delimiters: tuple[str, ...] = (), *, bare_text: bool = False, raw_quotes: bool = False
-    ) -> None:
-        self.text = text
-        self.at: int = 0
-        self.repaired = False
-        self.guessed = False
-        self._delimiters = delimiters
-        self._bare_text = bare_text
-        self._raw_quotes = raw_quotes
+    text: str
+    delimiters: tuple[str, ...] = ()
+    _: KW_ONLY
+    bare_text: bool = False
+    raw_quotes: bool = False
+    at: int = 0
+    repaired: bool = False
+    guessed: bool = False
 
     def skip_space(self) -> None:
         """Skip white space."""
@@ -81,7 +80,7 @@ class LiteralReader:
         """Read ``token``, which may be missing at the end of the text if ``bare_text`` is set."""
         if self.takes(token):
             return
-        if not self._bare_text or self.at < len(self.text):
+        if not self.bare_text or self.at < len(self.text):
             raise UnreadableError(f"'{token}' is missing")
         self.repaired = True
 
@@ -91,7 +90,7 @@ class LiteralReader:
         start = self.at
         mark = self._mark()
         if mark:
-            name = self._read_delimited(mark) if mark in self._delimiters else self._read_quoted(mark)
+            name = self._read_delimited(mark) if mark in self.delimiters else self._read_quoted(mark)
         else:
             match = _KEY.match(self.text, self.at)
             name = "" if match is None else match.group()
@@ -111,10 +110,10 @@ class LiteralReader:
             raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
         self.skip_space()
         mark = self._mark()
-        if mark in self._delimiters:
+        if mark in self.delimiters:
             return self._read_delimited(mark)
         if mark:
-            if self._raw_quotes and depth <= 1 and len(mark) == 1:
+            if self.raw_quotes and depth <= 1 and len(mark) == 1:
                 return self._with_raw_quotes(mark)
             text = self._read_quoted(mark)
             # A delimiter that closes what a quote opened.
@@ -149,11 +148,11 @@ class LiteralReader:
         except UnreadableError as unreadable:
             value, error = None, unreadable
         is_whole = error is None and _VALUE_END.match(self.text, self.at) is not None
-        if is_whole or not self._bare_text or self.text[start : start + 1] in ("", "{", "[", "}"):
+        if is_whole or not self.bare_text or self.text[start : start + 1] in ("", "{", "[", "}"):
             if error is not None:
                 raise error
             return value
-        if any(self.text.startswith(mark, start) for mark in self._delimiters):
+        if any(self.text.startswith(mark, start) for mark in self.delimiters):
             # A string between delimiters has its end there, whatever follows.
             if error is not None:
                 raise error
@@ -176,7 +175,7 @@ class LiteralReader:
         else:
             self.at = len(self.text)
         text = self.text[start : self.at]
-        cut = min((at for mark in self._delimiters if (at := text.find(mark)) >= 0), default=len(text))
+        cut = min((at for mark in self.delimiters if (at := text.find(mark)) >= 0), default=len(text))
         self.at, self.repaired = start + cut, True
         self._skip_delimiters()
         return text[:cut].strip()
@@ -191,7 +190,7 @@ class LiteralReader:
 
     def _mark(self) -> str:
         """Return the quote or delimiter at this position, or an empty string."""
-        for mark in (*self._delimiters, '"""', "'''", '"', "'"):
+        for mark in (*self.delimiters, '"""', "'''", '"', "'"):
             if self.text.startswith(mark, self.at):
                 # Two quotes are an empty string; three or more begin a long string.
                 return mark
@@ -201,7 +200,7 @@ class LiteralReader:
         begin = self.at + len(mark)
         end = self.text.find(mark, begin)
         if end < 0:
-            if not self._bare_text:
+            if not self.bare_text:
                 raise UnreadableError("a string is not closed")
             # The delimiter is missing; the braces at the end belong to the call.
             end = len(self.text.rstrip("}] \t\r\n"))
@@ -242,18 +241,18 @@ class LiteralReader:
         if word is not None and word.group() in _WORDS:
             self.at = word.end()
             return _WORDS[word.group()]
-        bare = _BARE.match(self.text, self.at) if self._bare_text else None
+        bare = _BARE.match(self.text, self.at) if self.bare_text else None
         if bare is None or not bare.group().strip():
             raise UnreadableError("a value is missing or is not quoted")
         # A delimiter that is missing at the beginning of the text still ends it.
-        ends = [position for mark in self._delimiters if (position := bare.group().find(mark)) >= 0]
+        ends = [position for mark in self.delimiters if (position := bare.group().find(mark)) >= 0]
         text = bare.group()[: min(ends, default=None)]
         self.at, self.repaired = self.at + len(text), True
         self._skip_delimiters()
         return text.strip()
 
     def _skip_delimiters(self) -> None:
-        while any(self.takes(stray) for stray in self._delimiters):
+        while any(self.takes(stray) for stray in self.delimiters):
             self.repaired = True
 
 

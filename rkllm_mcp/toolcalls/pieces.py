@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallFailed
@@ -66,6 +66,7 @@ class _HeldObject:
     reason: str
 
 
+@dataclass
 class PieceWriter:
     """Writer of the pieces of one answer.
 
@@ -73,16 +74,15 @@ class PieceWriter:
     known: it is emitted with text, and dropped before a call, after thinking and at the end of an answer with calls.
     """
 
-    def __init__(self, gap: Gap, kind: type[Text] | type[Thinking] = Text) -> None:
-        self.gap = gap
-        self.kind = kind  # the event that running text becomes
-        self.fences = CodeFenceState()
-        self.missed = MissedCall()
-        self.has_calls = False  # the answer has a call, valid or failed
-        self._object: _HeldObject | None = None
-        self._space: list[str] = []
-        self._text: list[str] = []
-        self._pieces: list[Piece] = []
+    gap: Gap
+    kind: type[Text] | type[Thinking] = Text  # the event that running text becomes
+    fences: CodeFenceState = field(default_factory=CodeFenceState)
+    missed: MissedCall = field(default_factory=MissedCall)
+    has_calls: bool = False  # the answer has a call, valid or failed
+    _object: _HeldObject | None = None
+    _space: list[str] = field(default_factory=list[str])
+    _text: list[str] = field(default_factory=list[str])
+    _pieces: list[Piece] = field(default_factory=list[Piece])
 
     @property
     def is_first(self) -> bool:

@@ -40,15 +40,15 @@ QUOTES = "\"'"
 _STRING_STOPS = {quote * length: re.compile(rf"[{quote}\\]") for quote in QUOTES for length in (1, 3)}
 
 
+@dataclass
 class QuotedText:
     """A string between quotes of one character or three, in which only the quote and the backslash have a meaning.
 
     ``quote`` is the text that ends it; empty outside a string, and set by the scanner that meets a quote.
     """
 
-    def __init__(self) -> None:
-        self.quote = ""
-        self._escaped = False
+    quote: str = ""
+    _escaped: bool = False
 
     def follow(self, text: str, at: int) -> int:
         """Continue inside the string; return ``at`` unchanged if the first of three quotes needs more text."""
@@ -148,23 +148,23 @@ python_scanner = partial(BracketScanner, brackets=("{[(", "}])"), triple_quotes=
 """Return the scanner of one Python-like call, or of a list of calls."""
 
 
+@dataclass
 class NamedJsonScanner:
     """Scanner of one JSON object after a head that names the tool: ``get_weather[ARGS]{…}``."""
 
-    def __init__(self, boundary: Markers) -> None:
-        self._boundary = boundary
-        self._json: BracketScanner | None = None
+    boundary: Markers
+    _json: BracketScanner | None = None
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
         """Continue at ``start``."""
         if self._json is None:
             brace = text.find("{", start)
-            marker = self._boundary.search(text, start)
+            marker = self.boundary.search(text, start)
             if marker is not None and not 0 <= brace < marker[0]:
                 return (ScanState.BROKEN if marker[1] else ScanState.MORE), marker[0]
             if brace < 0:
                 return ScanState.MORE, len(text)
-            self._json, start = json_scanner(self._boundary), brace
+            self._json, start = json_scanner(self.boundary), brace
         return self._json.scan(text, start)
 
     def may_end(self) -> bool:

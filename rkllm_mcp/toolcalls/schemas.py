@@ -100,9 +100,6 @@ _MOST_PATTERNS_CHARS = 3000  # patterns are compiled: 2 to 5 µs for each charac
 class TooManyStepsError(Exception):
     """A value that cannot be validated, because its schema takes too many steps."""
 
-    def __str__(self) -> str:
-        return "its schema branches too often to be checked"
-
 
 def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
     """Return the most specific violation of the schema as path and sentence; None if the value conforms.
@@ -129,7 +126,7 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
         validator = _with_budget(validator_class)(schema, registry=registry)
         error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
     except Unresolvable:
-        raise UnresolvableError from None
+        raise UnresolvableError("the schema refers to something that is not in it") from None
     finally:
         _BUDGET.reset(token)
     return None if error is None else (".".join(str(step) for step in error.absolute_path), str(error.message))
@@ -137,9 +134,6 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
 
 class UnresolvableError(Exception):
     """A schema with a reference that cannot be resolved."""
-
-    def __str__(self) -> str:
-        return "the schema refers to something that is not in it"
 
 
 class _Budget:
@@ -153,8 +147,8 @@ class _Budget:
         self._quoted: dict[int, int] = {}
         self._compared = 0
         self._steps_left = _MOST_STEPS + min(_STEPS_FOR_VALUE * self._measure(value), _MOST_STEPS_FOR_VALUES)
-        self._patterns: set[str] = set()
-        self._pattern_chars_left = _MOST_PATTERNS_CHARS
+        self.patterns: set[str] = set()
+        self.pattern_chars_left = _MOST_PATTERNS_CHARS
 
     def _measure(self, value: Any) -> int:
         if isinstance(value, (dict, list)):
@@ -186,13 +180,6 @@ class _Budget:
             self._quoted[id(keyword_value)] = size = size_of(keyword_value, _MOST_STEPS * _QUOTED_OF_STEP)
         self._take(size // _QUOTED_OF_STEP)
 
-    def has_room_for(self, pattern: str) -> bool:
-        """Return True if a pattern may be compiled, which takes time for each of its characters."""
-        if pattern not in self._patterns and len(pattern) <= self._pattern_chars_left:
-            self._patterns.add(pattern)
-            self._pattern_chars_left -= len(pattern)
-        return pattern in self._patterns
-
     def take(self, instance: Any, keyword_value: Any) -> None:
         """Count a keyword: messages contain the value, and loops iterate over the value or the keyword."""
         steps = 1
@@ -207,7 +194,7 @@ class _Budget:
     def _take(self, steps: int) -> None:
         self._steps_left -= steps
         if self._steps_left < 0:
-            raise TooManyStepsError
+            raise TooManyStepsError("its schema branches too often to be checked")
 
 
 _BUDGET: ContextVar[_Budget] = ContextVar("validation budget")
@@ -260,8 +247,15 @@ def _matches(pattern: str, text: str) -> bool:
 
     A pattern that could take long, or that is written in the regular expressions of another language, counts as found.
     """
-    if may_run_long(pattern, len(text)) or not _BUDGET.get().has_room_for(pattern):
+    if may_run_long(pattern, len(text)):
         return True
+    budget = _BUDGET.get()
+    if pattern not in budget.patterns:
+        # Compiling takes time for each character.
+        if len(pattern) > budget.pattern_chars_left:
+            return True
+        budget.patterns.add(pattern)
+        budget.pattern_chars_left -= len(pattern)
     compiled = _compile(pattern)
     return compiled is None or compiled.search(text) is not None
 

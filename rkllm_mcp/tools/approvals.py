@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -31,12 +31,15 @@ _SAMPLING = ToolSpec("sampling/createMessage")
 _MAX_GRANTS = 4096
 
 
+# Conversation, server, wire name of the tool, fingerprint.
+_Key: TypeAlias = tuple[str, str, str, str]
+
+
+@dataclass
 class ConversationGrants:
     """Approvals per conversation; the oldest are dropped first."""
 
-    def __init__(self) -> None:
-        # Conversation, server, wire name of the tool, fingerprint.
-        self._allowed: dict[tuple[str, str, str, str], None] = {}
+    _allowed: dict[_Key, None] = field(default_factory=dict[_Key, None])
 
     def allows(self, conversation: str, server: str, tool: str, fingerprint: str) -> bool:
         """Return True if this tool with this fingerprint is approved in the conversation."""
@@ -103,10 +106,6 @@ class Switches:
             self._keep(changes)
 
 
-# Conversation, server, wire name of the tool, fingerprint.
-_Key: TypeAlias = tuple[str, str, str, str]
-
-
 @dataclass(frozen=True)
 class ApprovalVerdict:
     """Decision about a call; ``refusal`` is empty if it may run, else the text for the model, ``notice`` for people."""
@@ -144,13 +143,12 @@ def _words_of_writing(spec: ServerConfig, tool: ToolSpec, call: ToolCall, langua
     return texts["replaces" if is_there else "new"].format(path=on_one_line(path), folder=spec.folder)
 
 
+@dataclass
 class RecentApprovals:
-    """A ``Grants`` in memory, until the process ends."""
+    """An ``ApprovalStore`` in memory, until the process ends."""
 
     is_readable = True
-
-    def __init__(self) -> None:
-        self._grants: dict[tuple[str, str], StoredApproval] = {}
+    _grants: dict[tuple[str, str], StoredApproval] = field(default_factory=dict[tuple[str, str], StoredApproval])
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the stored decision about a tool."""
@@ -161,17 +159,19 @@ class RecentApprovals:
         self._grants[server, tool] = grant
 
 
+@dataclass(eq=False)
 class Approvals:
     """Decides about calls and asks the user where necessary.
 
     ``grants`` stores permanent decisions, ``conversations`` those for one conversation; ``language`` is the user's.
     """
 
-    def __init__(self, grants: ApprovalStore | None = None, language: Language = "en") -> None:
-        self.grants: ApprovalStore = grants or RecentApprovals()
-        self.language: Language = language
-        self.conversations = ConversationGrants()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    grants: ApprovalStore = field(default_factory=RecentApprovals)
+    language: Language = "en"
+    conversations: ConversationGrants = field(default_factory=ConversationGrants)
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary[str, "asyncio.Lock"], init=False
+    )
 
     async def rule(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         """Decide about a call; time spent waiting for the user is paused in ``context``."""

@@ -107,11 +107,16 @@ async def execute_call(
                 result = disabled_result(call)
                 return result
             if not is_current():
-                result = changed_result(call)
+                notice = f"Tool '{call.name}' was changed by its server while you were asked, so it was not called."
+                changed = f"Tool '{call.name}' was changed by its server and not called"
+                text = f"{changed}; look at its definition and call it again."
+                result = ToolResult(call.id, call.name, text, is_error=True, ruling="refused", notice=notice)
                 return result
         context.announce()
         call_watch = Deadline(now=now)
-        received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
+        # Without the tokens of other servers: an OpenAPI document could ask for any of them.
+        tokens = {name: token for name, token in watched.tokens.items() if name not in foreign_tokens}
+        received = await call_within_limit(server, tool, call, replace(call_watch.within(watched), tokens=tokens))
         seconds = call_watch.elapsed_s
         # Cleaning takes time for each character, and a model is shown the beginning.
         beginning = received.text[: _CLEANED * policies.result_chars]
@@ -132,18 +137,6 @@ def disabled_result(call: ToolCall) -> ToolResult:
     notice = f"Tool '{call.name}' is switched off."
     text = f"Tool '{call.name}' is switched off; answer without it."
     return ToolResult(call.id, call.name, text, is_error=True, ruling="off", notice=notice)
-
-
-def changed_result(call: ToolCall) -> ToolResult:
-    """Return the error result for a tool whose definition changed while a person was asked about it."""
-    notice = f"Tool '{call.name}' was changed by its server while you were asked, so it was not called."
-    text = f"Tool '{call.name}' was changed by its server and not called; look at its definition and call it again."
-    return ToolResult(call.id, call.name, text, is_error=True, ruling="refused", notice=notice)
-
-
-def own_tokens(context: CallContext, foreign: frozenset[str]) -> CallContext:
-    """Return the context without the tokens of other servers; an OpenAPI document could ask for any of them."""
-    return replace(context, tokens={name: token for name, token in context.tokens.items() if name not in foreign})
 
 
 async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
@@ -197,11 +190,13 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
     """Return the redacted and truncated record of a call that ended ``at`` seconds since 1970."""
     tokens = tuple(context.tokens.values())
     reason = first_line(result.shown) if result.is_error else ""
+    public = secrets.redact_config(dict(call.arguments))
+    arguments = json.dumps(public, ensure_ascii=False, separators=(",", ":"), default=str)
     return CallRecord(
         at=at,
         server=tool.server,
         tool=tool.original_name,
-        arguments=redact(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
+        arguments=redact(arguments.encode("utf-8", "replace").decode("utf-8"), tokens)[:_ARGUMENT_CHARS],
         ruling=result.ruling or "free",
         is_error=result.is_error,
         error=redact(secrets.redacted_text(reason), tokens)[:_ERROR_CHARS],
@@ -210,10 +205,3 @@ def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: To
         conversation=context.conversation_id,
         request=redact(secrets.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
     )
-
-
-def arguments_text(call: ToolCall) -> str:
-    """Return the arguments of a call as compact, redacted JSON."""
-    public = secrets.redact_config(dict(call.arguments))
-    text = json.dumps(public, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "replace").decode("utf-8")

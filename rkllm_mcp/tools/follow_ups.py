@@ -17,7 +17,7 @@ from rkllm_base.ranges import HIRAGANA, KATAKANA
 from rkllm_mcp.builtin.clock import counts_days, places_in
 from rkllm_mcp.builtin.units import continued_conversion, names_conversion, units_in
 from rkllm_mcp.builtin.worded_sums import ONE_OF_EACH, expression_of
-from rkllm_mcp.tools.kinds import named_places, times_in
+from rkllm_mcp.tools.kinds import TIME, named_places
 
 _NUMBER = re.compile(r"(?<![\w.])[$€£¥]?\d+(?:\.\d+)?(?: ?(?:%|percent\b|パーセント|割))?", re.ASCII)
 _COUNTED = re.compile(rf" ?[A-Za-z]+|[{KATAKANA}]+|[^\W\d_A-Za-z]?")
@@ -150,7 +150,7 @@ def without_values(text: str) -> str:
 def _values_in(text: str) -> Sequence[_Value]:
     """Return the values of a text with its numbers in digits; of those that overlap the one of the more exact kind."""
     candidates = [_Value("day", start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
-    candidates += [_Value("time", start, end) for start, end in times_in(text)]
+    candidates += [_Value("time", *match.span()) for match in TIME.finditer(text)]
     candidates += [_Value("place", start, end) for _, start, end in places_in(text)]
     for match in _NUMBER.finditer(text):
         candidates.append(_Value("share" if re.search(r"[^\d.$€£¥]", match[0]) else "number", *match.span()))

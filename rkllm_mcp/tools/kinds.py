@@ -57,7 +57,8 @@ _ARITHMETIC = re.compile(
 _NAMED = re.compile(r"\b(?:in|at|to|from|for|near|around) ([A-Z][a-z]{2,})")
 _CALENDAR = frozenset(filter(None, (*calendar.month_name, *calendar.day_name, *calendar.month_abbr)))
 _DISTRICT = re.compile(rf"[{KANJI}]+(?:都|道|府|県|市|区|町|村)(?![{KANJI}])")
-_TIME = re.compile(
+# A time of day.
+TIME = re.compile(
     r"\d{1,2}:\d\d|\d{1,2} ?(?:am|pm|a\.m\.|p\.m\.|o'clock|(?:in the|at) (?:morning|afternoon|evening|night))"
     r"|(?<![\d.])\d{1,2}時(?!間)",
     re.IGNORECASE,
@@ -67,18 +68,18 @@ _SHORT_TEXT = 2  # words: "Place name" says the kind of a parameter
 _MOST_CHARS = 400  # a longer text is material, whose values say nothing about what is asked
 
 
-def kinds_in(question: str) -> frozenset[str]:
+def kinds_in(text: str) -> frozenset[str]:
     """Return the kinds of values that a question has."""
-    text = unicodedata.normalize("NFKC", question) if len(question) <= _MOST_CHARS else ""
+    text = unicodedata.normalize("NFKC", text) if len(text) <= _MOST_CHARS else ""
     kinds: set[str] = set()
     if files_in(text):
         kinds.add("file")
         text = _PATH.sub(" ", _FILE.sub(" ", text))
     if _DIGIT.search(text) or _SAID_NUMBER.search(text):
         kinds.add("number")
-    if _TIME.search(text) or any(day != _ANY_DAY for day in days_in(text, _ANY_DAY)):
+    if TIME.search(text) or any(day != _ANY_DAY for day in days_in(text, _ANY_DAY)):
         kinds.add("time")
-        text = _TIME.sub(" ", text)
+        text = TIME.sub(" ", text)
     if names_conversion(text):
         kinds.add("quantity")
     elif _ARITHMETIC.search(text) or expression_of(text):
@@ -87,11 +88,6 @@ def kinds_in(question: str) -> frozenset[str]:
     if is_named or places_in(text):
         kinds.add("place")
     return frozenset(kinds)
-
-
-def times_in(text: str) -> list[tuple[int, int]]:
-    """Return where a text has times of day."""
-    return [match.span() for match in _TIME.finditer(text)]
 
 
 def named_places(text: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rkllm_base.own_words import own_words
@@ -54,9 +54,9 @@ class Ranking:
         counted: list[dict[str, float]] = []
         for fields in documents:
             weighted: dict[str, float] = {}
-            for field in fields:
-                for term in field.terms:
-                    weighted[term] = weighted.get(term, 0.0) + field.weight
+            for part in fields:
+                for term in part.terms:
+                    weighted[term] = weighted.get(term, 0.0) + part.weight
             counted.append(weighted)
         lengths = [sum(counts.values()) for counts in counted]
         average = sum(lengths) / len(lengths) if lengths else 1.0
@@ -154,7 +154,7 @@ class _ToolIndex:
         self._by_root: dict[str, set[str]] = {}
         for word in dict.fromkeys(words):
             self._by_root.setdefault(root(word), set()).add(stem(word))
-        self.terms = [frozenset(term for field in _fields(tool, glossary) for term in field.terms) for tool in tools]
+        self.terms = [frozenset(term for part in _fields(tool, glossary) for term in part.terms) for tool in tools]
         self._only_reads = [
             risk_of_name(tool.original_name) is None if tool.read_only is None else tool.read_only for tool in tools
         ]
@@ -243,14 +243,20 @@ class Embedder(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class ToolSearch:
     """Finds tools for a request; ``past`` and ``embedder`` are optional."""
 
-    def __init__(self, past: PastCalls | None = None, embedder: Embedder | None = None) -> None:
-        self._past = past
-        self._embedder = embedder
-        self._index: _ToolIndex | None = None
-        self._vectors: dict[str, Sequence[float]] = {}
+    # Questions about texts that need no index.
+    kinds = staticmethod(kinds_in)
+    is_statement = staticmethod(is_statement)
+    continue_value = staticmethod(continued_value)
+    have_common_words = staticmethod(have_common_words)
+
+    past: PastCalls | None = None
+    embedder: Embedder | None = None
+    _index: _ToolIndex | None = None
+    _vectors: dict[str, Sequence[float]] = field(default_factory=dict[str, "Sequence[float]"])
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
         """Return the tools that match ``request`` with their scores, best first.
@@ -261,22 +267,22 @@ class ToolSearch:
         index = await self._index_of(tools)
         terms = index.request_terms(request)
         scores = index.scores(request, terms)
-        if self._past is not None:
+        if self.past is not None:
             # By tool the similarity of the most similar past request that used it.
             best: dict[str, float] = {}
             request_terms = frozenset(_flat(terms))
-            for past, tool in await self._past.list_served(_PAST_CALLS):
+            for past, tool in await self.past.list_served(_PAST_CALLS):
                 likeness = index.similarity(request_terms, frozenset(_flat(wanted_terms(past, index.glossary))))
                 best[tool] = max(best.get(tool, 0.0), likeness)
             more = (_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools)
             scores = [score + past_score for score, past_score in zip(scores, more, strict=True)]
-        if self._embedder is not None:
+        if self.embedder is not None:
             # The semantic similarity of each tool's text to the request.
             texts = [f"{tool.name}: {tool.description[:_DESCRIPTION_CHARS]}" for tool in tools]
             with suppress(RkllmMcpError):
                 new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-                self._vectors |= dict(zip(new, await self._embedder.embed(new), strict=True) if new else ())
-                (request_vector,) = await self._embedder.embed([request])
+                self._vectors |= dict(zip(new, await self.embedder.embed(new), strict=True) if new else ())
+                (request_vector,) = await self.embedder.embed([request])
                 for number, text in enumerate(texts):
                     similarity = sum(x * y for x, y in zip(request_vector, self._vectors[text], strict=True))
                     scores[number] += _MEANING_WEIGHT * max(0.0, similarity)
@@ -335,25 +341,9 @@ class ToolSearch:
             index = self._index = await run_costly(build)
         return index
 
-    def kinds(self, text: str) -> frozenset[str]:
-        """Return the kinds of values in a text."""
-        return kinds_in(text)
-
-    def is_statement(self, text: str) -> bool:
-        """See ``kinds.is_statement``."""
-        return is_statement(text)
-
     def continue_question(self, before: str, text: str) -> str:
         """Return the question ``before`` with the value that a text consists of; empty if it is none alone."""
         return continued_question(before, text) if before and is_value_alone(text) else ""
-
-    def continue_value(self, answers: Sequence[str], text: str) -> str:
-        """See ``follow_ups.continued_value``."""
-        return continued_value(answers, text)
-
-    def have_common_words(self, text: str, values: str) -> bool:
-        """See ``other_script.have_common_words``."""
-        return have_common_words(text, values)
 
 
 def _flat(terms: Wanted) -> Iterator[str]:

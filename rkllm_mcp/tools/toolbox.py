@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.header_templates import placeholders
-from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, matches_any
+from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, matches_any
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
 from rkllm_mcp.tools.approvals import Approvals
-from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
+from rkllm_mcp.tools.execution import CallableServer, ExecutionPolicies, execute_call
 
 if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ServerState
@@ -44,21 +44,12 @@ class _Index:
     aliases: Mapping[str, str]
 
 
-class OwnTools(Protocol):
-    """Tools of this process that no configuration names."""
-
-    @property
-    def spec(self) -> BuiltinServer:
-        """Their server, with the rule for approvals."""
-        ...
+class OwnTools(CallableServer, Protocol):
+    """Tools of this process that no configuration names; their server has the rule for approvals."""
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         """The tools."""
-        ...
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
-        """Call a tool and return the JSON of a ``tools/call`` result."""
         ...
 
 
@@ -173,17 +164,13 @@ class Toolbox:
         They are in the order of the configuration, then in each server's.
         """
         tools = self._current().tools.values()
-        return tuple(tool for tool in tools if self.is_on(tool) != disabled)
+        return tuple(tool for tool in tools if self.switches.is_on(tool.server, tool.wire_name) != disabled)
 
     def remembered_tools(self) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as they will be if each server that is starting has those of its last time."""
         sources = (server.remembered_tools if server.is_starting else server.tools for server in self.connections)
         tools = self._indexed([tool for source in sources for tool in source], self._offering()).tools.values()
-        return tuple(tool for tool in tools if self.is_on(tool))
-
-    def is_on(self, tool: ToolSpec) -> bool:
-        """Return True if a tool is enabled."""
-        return self.switches.is_on(tool.server, tool.wire_name)
+        return tuple(tool for tool in tools if self.switches.is_on(tool.server, tool.wire_name))
 
     def resolve(self, name: str) -> ToolSpec | None:
         """Return the tool with that short or long name, also if disabled; None if the name is unknown or ambiguous."""

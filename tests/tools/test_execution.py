@@ -17,7 +17,7 @@ from rkllm_mcp.messages import ANSWER, ERROR, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
 from rkllm_mcp.text import Language
 from rkllm_mcp.tools.approvals import Approvals, Switches
-from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
+from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call
 from tests.support.mcp_servers.specs import local_server
 
 SERVER = local_server("s")
@@ -150,9 +150,11 @@ async def test_what_changes_while_a_person_is_asked_counts_when_the_call_would_b
     assert result.is_error is (change != "none")
 
 
-def test_a_server_gets_no_tokens_of_another() -> None:
-    context = CallContext(tokens={"mine": "1", "theirs": "2"})
-    assert own_tokens(context, frozenset({"theirs"})).tokens == {"mine": "1"}
+@pytest.mark.anyio
+async def test_a_server_gets_no_tokens_of_another() -> None:
+    server, context = Server(), CallContext(tokens={"mine": "1", "theirs": "2"})
+    await execute_call(server, TOOL, CALL, context, ExecutionPolicies(), foreign_tokens=frozenset({"theirs"}))
+    assert [received.tokens for received in server.contexts] == [{"mine": "1"}]
 
 
 @pytest.mark.anyio
