@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message
@@ -52,6 +52,7 @@ class Budget:
         return max(1, min(self.max_new_tokens, self.context_tokens - RUNTIME_RESERVE_TOKENS - prompt_tokens))
 
 
+@dataclass(eq=False)
 class Compaction:
     """A view of one conversation that fits: the number of dropped leading messages, and the shortened tool turns.
 
@@ -59,10 +60,9 @@ class Compaction:
     and never changed, so that a copy of it is independent.
     """
 
-    def __init__(self) -> None:
-        self._history: list[Message] = []
-        self._dropped = 0
-        self._shortened: dict[int, Message] = {}
+    _history: list[Message] = field(default_factory=list[Message])
+    _dropped: int = 0
+    _shortened: dict[int, Message] = field(default_factory=dict[int, Message])
 
     def view(self, body: Sequence[Message]) -> list[Message]:
         """Return the messages to render of ``body``, the conversation without its system message."""

@@ -61,7 +61,15 @@ class Templates(Mapping[str, ChatTemplate]):
         if name not in self._read:
             if name not in self._names:
                 raise KeyError(name)
-            self._read[name] = self._template(self._table(name))
+            table = self._table(name)
+            base, prefix, tools = table.pop("base", None), table.pop("prefix", None), table.pop("tools", None)
+            del table["about"]
+            values = _values(table)
+            if prefix is not None:
+                values["head_form"] = PrefixLayout(**_values(prefix))
+            if tools is not None:
+                values["tool_form"] = _tool_form(tools)
+            self._read[name] = replace(self[base], **values) if base else ChatTemplate(**values)
         return self._read[name]
 
     def about(self, name: str) -> Mapping[str, str]:
@@ -80,16 +88,6 @@ class Templates(Mapping[str, ChatTemplate]):
 
     def _table(self, name: str) -> dict[str, Any]:
         return parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8"))
-
-    def _template(self, table: dict[str, Any]) -> ChatTemplate:
-        base, prefix, tools = table.pop("base", None), table.pop("prefix", None), table.pop("tools", None)
-        del table["about"]
-        values = _values(table)
-        if prefix is not None:
-            values["head_form"] = PrefixLayout(**_values(prefix))
-        if tools is not None:
-            values["tool_form"] = _tool_form(tools)
-        return replace(self[base], **values) if base else ChatTemplate(**values)
 
 
 def _tool_form(table: dict[str, Any]) -> ToolForm:

@@ -56,11 +56,7 @@ def _entry(key: str, value: Any) -> list[Segment]:
 
 
 def _entries(mapping: Mapping[str, Any]) -> list[Segment]:
-    return _join([_entry(key, mapping[key]) for key in _sort_keys(mapping)])
-
-
-def _sort_keys(mapping: Mapping[str, Any]) -> list[str]:
-    return sorted(mapping, key=str.lower)
+    return _join([_entry(key, mapping[key]) for key in sorted(mapping, key=str.lower)])
 
 
 def _join(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
@@ -71,7 +67,7 @@ def _join(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
 
 
 def _properties(properties: Mapping[str, Any]) -> list[Segment]:
-    members = [[PlainText(f"{name}:"), *_property(properties[name])] for name in _sort_keys(properties)]
+    members = [[PlainText(f"{name}:"), *_property(properties[name])] for name in sorted(properties, key=str.lower)]
     return [ControlText("properties:{"), *_join(members), ControlText("}")]
 
 

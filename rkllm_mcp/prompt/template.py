@@ -56,14 +56,6 @@ class PictureText:
             ControlText(self.shown) if picture.digest in self.digests else PlainText(IMAGE_LINE) for picture in pictures
         ]
 
-    def shown_segments(self, pictures: Sequence[Picture]) -> list[Segment]:
-        """Return the text of those that the model sees; a result's own text has a line about others."""
-        return [ControlText(self.shown) for picture in pictures if picture.digest in self.digests]
-
-    def within(self, around: Sequence[str]) -> PictureText:
-        """Return the same with a text before and after each picture that the model sees."""
-        return replace(self, shown=self.shown.join(around)) if any(around) else self
-
 
 NO_PICTURES = PictureText()
 
@@ -177,7 +169,8 @@ class ChatTemplate:
         Raises:
             ValueError: a system turn after the prefix; templates have one system text, at the beginning.
         """
-        pictures = pictures.within(self.around_picture)
+        if any(self.around_picture):
+            pictures = replace(pictures, shown=pictures.shown.join(self.around_picture))
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closing_before(before) + self.user_opening
             words = f"{message.context}\n\n{message.text}" if message.context else message.text
@@ -191,10 +184,9 @@ class ChatTemplate:
                 [ControlText(opening), *picture_segments, *cards, PlainText(words), ControlText(self.user_closing)]
             )
         if message.role == "tool":
-            results = [
-                *self.tool_form.results(message.results, message.text),
-                *pictures.shown_segments(message.all_pictures),
-            ]
+            results = self.tool_form.results(message.results, message.text)
+            # A result's own text has a line about pictures that the model does not see.
+            results += [ControlText(pictures.shown) for p in message.all_pictures if p.digest in pictures.digests]
             opening = ("" if before == "calls" else self._closing_before(before)) + self.results_opening
             return self._clean_segments([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":

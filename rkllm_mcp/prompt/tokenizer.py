@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, cast
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
@@ -241,16 +241,7 @@ class ModelTokenizer:
         # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
         encodable = text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = []
-        for piece in self._split_control_names(encodable):
-            ids += self._encode_enough(piece, limit - len(ids))
-            if len(ids) > limit:
-                break
-        return ids
-
-    def _encode_enough(self, text: str, limit: int) -> list[int]:
-        """Return the ids of the whole text, or of a beginning if that has more than ``limit`` already."""
-        ids: list[int] = []
-        for piece in pieces_of(text):
+        for piece in chain.from_iterable(map(pieces_of, self._split_control_names(encodable))):
             ids += self._encode_unnamed(piece)
             if len(ids) > limit:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -28,9 +28,6 @@ class _Position:
     root: Mapping[str, Any]
     within: frozenset[str] = frozenset()
     depth: int = 0
-
-    def inner(self, references: frozenset[str] = frozenset()) -> _Position:
-        return replace(self, within=self.within | references, depth=self.depth + 1)
 
 
 def signature(tool: ToolSpec) -> str:
@@ -65,13 +62,13 @@ def _type(schema: Any, position: _Position) -> str:
         return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
     if position.depth > _MAX_DEPTH or references & position.within:
         return "object"
-    inner = position.inner(references)
+    inner = replace(position, within=position.within | references, depth=position.depth + 1)
     for keyword in _UNIONS:
         if table.get(keyword):
-            return _union([_type(branch, inner) for branch in table[keyword]])
+            return "|".join(dict.fromkeys(_type(branch, inner) for branch in table[keyword]))
     kind: Any = table.get("type")
     if isinstance(kind, list):
-        return _union([_kind_text(str(name), table, inner) for name in cast("list[Any]", kind)])
+        return "|".join(dict.fromkeys(_kind_text(str(name), table, inner) for name in cast("list[Any]", kind)))
     return _kind_text(str(kind or ("object" if "properties" in table else "any")), table, inner)
 
 
@@ -82,10 +79,6 @@ def _kind_text(kind: str, table: Mapping[str, Any], position: _Position) -> str:
     if kind == "object" and _properties(table):
         return f"{{{_parameters(table, position)}}}"
     return kind
-
-
-def _union(types: Sequence[str]) -> str:
-    return "|".join(dict.fromkeys(types))
 
 
 def _resolve(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
@@ -115,10 +108,6 @@ class CallStyle:
     begin: Callable[[str], str]  # the call up to its arguments, from its name
     rest: Callable[[Mapping[str, Any]], list[Segment]]  # the arguments and the end of the call
     arguments_opening: str = ""  # how every object of arguments begins
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> list[Segment]:
-        """Return the whole call."""
-        return [PlainText(self.begin(name)), *self.rest(arguments)]
 
 
 def spaced_json(value: Any) -> str:
@@ -279,7 +268,7 @@ class ToolForm:
 
     def call(self, call: ToolCall) -> list[Segment]:
         """Return a call as the model would have written it, for turns without stored tokens."""
-        written = self.call_style.call(call.name, call.arguments)
+        written = [PlainText(self.call_style.begin(call.name)), *self.call_style.rest(call.arguments)]
         return [ControlText(self.call_opening), *written, ControlText(self.call_closing)]
 
     def calls(self, calls: Sequence[ToolCall], *, after_text: bool = False) -> list[Segment]:
@@ -345,13 +334,13 @@ TOOL_FORMS: Mapping[str, ToolForm] = {
 HERMES, MARKERS = TOOL_FORMS["hermes"], TOOL_FORMS["markers"]
 
 
+@dataclass(eq=False)
 class ToolCosts:
     """Token counts of listed tools, each counted once."""
 
-    def __init__(self, tokenizer: ModelTokenizer, tool_form: ToolForm) -> None:
-        self._tokenizer = tokenizer
-        self._tool_form = tool_form
-        self._tokens: dict[tuple[Segment, ...], int] = {}
+    _tokenizer: ModelTokenizer
+    _tool_form: ToolForm
+    _tokens: dict[tuple[Segment, ...], int] = field(default_factory=dict[tuple[Segment, ...], int])
 
     def of(self, tool: ToolSpec) -> int:
         """Return the cost of ``tool`` in tokens; one token more or less where it joins its neighbours in the list."""

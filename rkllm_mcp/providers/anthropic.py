@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rkllm_mcp.messages import Conversation, ToolResult, as_mapping
@@ -63,13 +64,13 @@ def request_of(
     return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
 
 
+@dataclass
 class EventReader:
     """Parses the stream of one answer and stores its thinking blocks."""
 
-    def __init__(self) -> None:
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._prompt = 0
-        self._cached = 0
+    _blocks: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    _prompt: int = 0
+    _cached: int = 0
 
     @property
     def thoughts(self) -> Thoughts:

@@ -156,16 +156,14 @@ class _NewEvents:
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Pass on what is new."""
-        unrepeated = [Text(self._new_text(event.text)) if isinstance(event, Text) else event for event in batch]
-        if new := [event for event in unrepeated if not isinstance(event, Text) or event.text]:
-            self._sink.feed(new)
-
-    def _new_text(self, text: str) -> str:
-        """Return the new part of the next piece of text."""
-        if not self._earlier:
-            return text
-        self._buffer += text
-        new = new_part(self._earlier, self._buffer)
+        new: list[Event] = []
+        for event in batch:
+            if isinstance(event, Text) and self._earlier:
+                self._buffer += event.text
+                event = Text(new_part(self._earlier, self._buffer))
+                if event.text:
+                    self._earlier = ""
+            if not isinstance(event, Text) or event.text:
+                new.append(event)
         if new:
-            self._earlier = ""
-        return new
+            self._sink.feed(new)

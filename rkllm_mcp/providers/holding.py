@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from rkllm_mcp.generation import HeldLimits
@@ -32,14 +33,14 @@ _HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
 _LONGEST_CHARACTER = 6
 
 
+@dataclass
 class CorrectionCost:
     """What the corrections of a response have cost so far."""
 
-    def __init__(self, limits: HeldLimits) -> None:
-        self.corrections = 0
-        self._limits = limits
-        self._lost_s = 0.0
-        self._began_at: float | None = None
+    _limits: HeldLimits
+    corrections: int = 0
+    _lost_s: float = 0.0
+    _began_at: float | None = None
 
     @property
     def is_too_high(self) -> bool:

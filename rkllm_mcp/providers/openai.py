@@ -76,21 +76,19 @@ def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
     if thinking:
         yield ThinkingPart(thinking)
     yield from (TextPart(texts[key]) for key in ("content", "refusal") if key in texts)
-    for position, call in enumerate(as_list(delta.get("tool_calls"))):
-        yield _call_part(as_mapping(call), position)
-
-
-def _call_part(call: Mapping[str, Any], position: int) -> CallPart:
-    function = as_mapping(call.get("function"))
-    index, arguments = call.get("index"), function.get("arguments")
-    # Some services send the arguments as one JSON object.
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
-    return CallPart(
-        index=index if isinstance(index, int) else position,
-        id=str(call.get("id") or ""),
-        name=str(function.get("name") or ""),
-        arguments=text,
-    )
+    for position, item in enumerate(as_list(delta.get("tool_calls"))):
+        call = as_mapping(item)
+        function = as_mapping(call.get("function"))
+        index, arguments = call.get("index"), function.get("arguments")
+        if isinstance(arguments, dict):
+            # Some services send the arguments as one JSON object.
+            arguments = json.dumps(arguments)
+        yield CallPart(
+            index=index if isinstance(index, int) else position,
+            id=str(call.get("id") or ""),
+            name=str(function.get("name") or ""),
+            arguments=arguments if isinstance(arguments, str) else "",
+        )
 
 
 def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ The duration comes from the runtime's profile, else from the last measured run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rkllm_mcp.generation import RunStats
 
@@ -21,13 +21,14 @@ class PromptProgress:
     seconds: float | None = None
 
 
+@dataclass(eq=False)
 class PrefillProgress:
-    """Prefills of one model; ``profiled_s`` returns the seconds for a number of tokens if they were measured."""
+    """Prefills of one model."""
 
-    def __init__(self, profiled_s: Callable[[int], float | None] | None = None) -> None:
-        self._profiled_s = profiled_s
-        self._runs: dict[str, Callable[[], int]] = {}
-        self._ms_per_token: float | None = None
+    # The seconds for a number of tokens if they were measured.
+    _profiled_s: Callable[[int], float | None] | None = None
+    _runs: dict[str, Callable[[], int]] = field(default_factory=dict[str, Callable[[], int]])
+    _ms_per_token: float | None = None
 
     def begin(self, conversation: str, prefill_tokens: Callable[[], int]) -> None:
         """Note the start of a run; ``prefill_tokens`` returns the number of tokens it has to evaluate."""

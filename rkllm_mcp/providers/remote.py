@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 import anyio
 from anyio import to_thread
@@ -60,19 +60,6 @@ class Round:
     options: ModelOptions  # with the configured defaults
 
 
-def declared_tools(
-    tools: Sequence[ToolSpec], described: Collection[str], options: ModelOptions
-) -> tuple[ToolSpec, ...]:
-    """Return the tools to declare: a service accepts calls of declared tools only.
-
-    ``described`` names tools that the conversation introduced later; they are declared in addition to the listed ones.
-    """
-    declared = {tool.name: tool for tool in tools}
-    names = {*described, options.forced_tool}
-    declared.update({tool.name: tool for tool in options.others if tool.name in names})
-    return tuple(declared.values())
-
-
 def round_of(
     service: RemoteSettings, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ModelOptions
 ) -> Round:
@@ -106,24 +93,14 @@ NO_KEY = "none"
 # What a service says that will answer in a while, and how often it is asked again.
 _NOT_READY = frozenset({429, 503})
 _START_POLL_S = 0.5
-_T = TypeVar("_T")
-
-
-class ChunkStream(Protocol):
-    """Response stream of an SDK."""
-
-    async def __anext__(self) -> Any: ...
-
-    async def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 @dataclass(frozen=True)
 class Sdk:
     """Client of a service, and the exceptions of its SDK."""
 
-    create: Callable[..., Awaitable[ChunkStream]]  # sends a request; returns when the response begins
+    # Sends a request; returns the stream of chunks when the response begins. It has ``close``, for the connection.
+    create: Callable[..., Awaitable[Any]]
     close: Callable[[], Awaitable[None]]
     silent: tuple[type[Exception], ...]  # timeouts
     connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
@@ -171,10 +148,13 @@ class RemoteModel(ABC):
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
-        declared = declared_tools(tools, conversation.revealed_tools, options)
+        # A service accepts calls of declared tools only, so those that were introduced later are declared, too.
+        names = {*conversation.revealed_tools, options.forced_tool}
+        introduced = (tool for tool in options.others if tool.name in names)
+        declared = tuple({tool.name: tool for tool in (*tools, *introduced)}.values())
         messages, notice = self._fitting(conversation, declared, options)
         may_be_called = () if options.tool_choice == "none" else (*declared, *options.others)
-        is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())
+        is_refused, turn = False, TurnBuilder(conversation, Detector((), None, "auto"))
         try:
             if notice:
                 sink.feed([status_line("shortened", notice=notice, tokens=self.service.context_tokens)])
@@ -182,7 +162,7 @@ class RemoteModel(ABC):
                 model_round = round_of(self.service, messages, declared if self._can_use_tools else (), options)
                 callable_now = may_be_called if self._can_use_tools else ()
                 parts = CallParts(ToolCatalogue(callable_now), model_round.names) if callable_now else None
-                detector = _thinking_detector()
+                detector = Detector((), None, "auto")
                 turn = TurnBuilder(conversation, detector, single_call=options.single_call, call_parts=parts)
                 try:
                     return turn.turn(await self._request_turn(conversation, model_round, turn, sink))
@@ -262,11 +242,20 @@ class RemoteModel(ABC):
         self._on_answer(conversation, turn)
         # An estimate if the service reports none.
         counted = turn.usage_part or UsagePart(_prompt_tokens(model_round), 0, estimated_message_tokens(turn.message()))
-        usage = _usage(counted, started, first or last, last)
+        to_first_ms = round(((first or last) - started) * 1000, 3)
+        usage = Usage(
+            prompt_tokens=counted.prompt,
+            prefilled_tokens=max(0, counted.prompt - counted.cached),
+            cached_tokens=counted.cached,
+            generated_tokens=counted.generated,
+            prefill_ms=to_first_ms,
+            decode_ms=round((last - (first or last)) * 1000, 3),
+            time_to_first_token_ms=to_first_ms,
+        )
         sink.feed([*closing, usage])
         return usage
 
-    async def _open_stream(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> ChunkStream:
+    async def _open_stream(self, sdk: Sdk, request: dict[str, Any], deadline: Deadline, sink: EventSink) -> Any:
         """Send a request; a service that starts or reloads its model is waited for, where the preset says so."""
         # Every SDK release accepts the required parameters as arguments; the others go into ``extra_body``.
         parameters = {key: value for key, value in request.items() if key in _REQUIRED}
@@ -275,7 +264,8 @@ class RemoteModel(ABC):
         is_told = False
         while True:
             try:
-                return await self._before(deadline, sdk.create(**parameters, extra_body=extra_body, stream=True))
+                with anyio.fail_after(deadline.left_s):
+                    return await sdk.create(**parameters, extra_body=extra_body, stream=True)
             except (*sdk.connection, sdk.status_error) as error:
                 is_passing = isinstance(error, sdk.connection) or problem_of(error, self.service).status in _NOT_READY
                 if not is_passing or patience.left_s <= 0:
@@ -293,7 +283,11 @@ class RemoteModel(ABC):
         try:
             stream = await self._open_stream(sdk, request, deadline, sink)
             try:
-                while (chunk := await self._before(deadline, anext(stream, None))) is not None:
+                while True:
+                    with anyio.fail_after(deadline.left_s):
+                        chunk = await anext(stream, None)
+                    if chunk is None:
+                        break
                     # The SDKs do not validate a chunk.
                     to_dict = getattr(chunk, "to_dict", None)
                     yield cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
@@ -323,11 +317,6 @@ class RemoteModel(ABC):
             if part is not None:
                 return _AskOtherwiseError(part)
         return failure(problem, self.service, _prompt_tokens(model_round))
-
-    async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
-        """Await with a deadline, which raises TimeoutError."""
-        with anyio.fail_after(deadline.left_s):
-            return await waiting
 
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
@@ -376,10 +365,6 @@ def sdk_of(module: Any, status_error: type[Exception], create: Callable[..., Any
     return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), status_error)
 
 
-def _thinking_detector() -> Detector:
-    return Detector((), None, "auto")
-
-
 class _AskOtherwiseError(Exception):
     """The service rejected an optional part of the request."""
 
@@ -393,16 +378,3 @@ def _prompt_tokens(model_round: Round) -> int:
     turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in model_round.turns)
     tokens = estimated_tokens(model_round.system) + sum(map(estimated_message_tokens, turns))
     return tokens + sum(map(estimated_tool_tokens, model_round.tools))
-
-
-def _usage(counted: UsagePart, start: float, first: float, last: float) -> Usage:
-    to_first_ms = round((first - start) * 1000, 3)
-    return Usage(
-        prompt_tokens=counted.prompt,
-        prefilled_tokens=max(0, counted.prompt - counted.cached),
-        cached_tokens=counted.cached,
-        generated_tokens=counted.generated,
-        prefill_ms=to_first_ms,
-        decode_ms=round((last - first) * 1000, 3),
-        time_to_first_token_ms=to_first_ms,
-    )

@@ -132,15 +132,10 @@ _OCCASIONS = {
 
 def egress_notices(config: Config) -> list[str]:
     """Return one line per remote service that receives data."""
-    services = services_of(config)
     lines: list[str] = []
-    if "model" in services:
-        lines.append(f"[Model: {_DATA} go to {_service_name(services['model'])}]")
-    if "fallback" in services and config.provider.fallback is not None:
-        when = ", ".join(_OCCASIONS[occasion] for occasion in config.provider.fallback.when)
-        lines.append(f"[Model: {_DATA} go to {_service_name(services['fallback'])} when {when}]")
+    for name, service in services_of(config).items():
+        fallback, when = config.provider.fallback, ""
+        if name == "fallback" and fallback is not None:
+            when = f" when {', '.join(_OCCASIONS[occasion] for occasion in fallback.when)}"
+        lines.append(f"[Model: {_DATA} go to {service.host} (model '{service.model}'){when}]")
     return lines
-
-
-def _service_name(service: RemoteSettings) -> str:
-    return f"{service.host} (model '{service.model}')"

@@ -42,7 +42,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.sight import Sight, image_input, is_shown_in_vain, see, see_to_count
+from rkllm_mcp.providers.sight import Sight, image_input, see, see_to_count
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, SamplingOverrides
@@ -93,11 +93,6 @@ class ModelForm:
         """Tokens whose text is not compared with the runtime's: releases differ in delivering control tokens."""
         return self.tokenizer.control_ids | self.tokenizer.special_ids | stop_ids(self.tokenizer, self.template)
 
-    @property
-    def arguments_key(self) -> str:
-        """Key of the arguments in a call that is an object."""
-        return "parameters" if '"parameters"' in self.template.tool_form.call_style.begin("f") else "arguments"
-
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
         return self.think if wish is None or not self.template.can_think else wish
@@ -109,14 +104,14 @@ class ModelForm:
         return "open" if wish and self.template.open_thinking else "auto"
 
 
+@dataclass
 class RepetitionWatch:
     """Follow the tokens of one answer; each costs the same, however long the answer is."""
 
-    def __init__(self) -> None:
-        self._last: list[int] = []
-        self._count = 0
-        # Of each run of ``LOOP_TOKENS``: where it ended last, the distance to the time before, and how often in a row.
-        self._occurrences: dict[int, tuple[int, int, int]] = {}
+    _last: list[int] = field(default_factory=list[int])
+    _count: int = 0
+    # Of each run of ``LOOP_TOKENS``: where it ended last, the distance to the time before, and how often in a row.
+    _occurrences: dict[int, tuple[int, int, int]] = field(default_factory=dict[int, tuple[int, int, int]])
 
     def add(self, token_id: int) -> bool:
         """Add the next token; return True if the answer has repeated itself ``LOOP_TIMES``."""
@@ -135,19 +130,16 @@ class RepetitionWatch:
         return covered >= LOOP_TOKENS * LOOP_TIMES
 
 
+@dataclass
 class TokenComparison:
-    """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``.
+    """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``."""
 
-    Tokens in ``left_out`` are not evidence.
-    """
-
-    def __init__(self, tokenizer: ModelTokenizer, left_out: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
-        self._left_out = left_out
-        self._ids: list[int] = []
-        self._text = ""
-        self._same = 0
-        self._other: list[tuple[list[int], str, str]] = []
+    _tokenizer: ModelTokenizer
+    _left_out: frozenset[int]  # tokens that are not evidence
+    _ids: list[int] = field(default_factory=list[int])
+    _text: str = ""
+    _same: int = 0
+    _other: list[tuple[list[int], str, str]] = field(default_factory=list[tuple[list[int], str, str]])
 
     @property
     def is_proven(self) -> bool:
@@ -239,7 +231,12 @@ class RkllmModel:
         self._blindness = blindness
         self._prefixes = prefixes
         self._stops = stop_ids(form.tokenizer, form.template)
-        self._markers = _special_markers(form)
+        # The special tokens that are part of an answer, such as ``<tool_call>`` in some families. They are decoded
+        # here, because a runtime that skips special tokens delivers no text for them.
+        responses = (text for marks in RESPONSES.items() for text in marks)
+        texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
+        marker_ids = form.tokenizer.encode([ControlText(text) for text in texts])
+        self._markers = form.tokenizer.special_ids.intersection(marker_ids)
         self._special = self._stops | form.tokenizer.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
@@ -380,7 +377,9 @@ class RkllmModel:
             return Sight(conversation.messages)
         if self._vision is not None:
             return await see(conversation.messages, self._vision)
-        if is_shown_in_vain(conversation.messages) and (line := self._blindness()):
+        last = conversation.messages[-1]
+        # A question with pictures; a model without eyes is told about them.
+        if last.role == "user" and last.pictures and (line := self._blindness()):
             sink.feed([Status(line)])
         return Sight(conversation.messages)
 
@@ -444,8 +443,11 @@ class RkllmModel:
     def _call_constraint(
         self, tools: Sequence[ToolSpec], options: ModelOptions, call_format: CallFormat, body: str = ""
     ) -> Constraint | None:
+        # The key of the arguments in a call that is an object.
+        is_parameters = '"parameters"' in self.form.template.tool_form.call_style.begin("f")
+        key = "parameters" if is_parameters else "arguments"
         # Without a schema the parameters are not known: in two steps they are shown at the first call.
-        return self._constraints.of_call(call_format, self._callable(tools, options), self.form.arguments_key, body)
+        return self._constraints.of_call(call_format, self._callable(tools, options), key, body)
 
     def _compile(self, tools: Sequence[ToolSpec], options: ModelOptions) -> None:
         if options.grammar is not None:
@@ -625,17 +627,6 @@ class RkllmModel:
         self._prompts[conversation_id] = prompt
         if len(self._prompts) > LEDGERS_KEPT:
             self._prompts.popitem(last=False)
-
-
-def _special_markers(form: ModelForm) -> frozenset[int]:
-    """Return the special tokens that are part of an answer, such as ``<tool_call>`` in some families.
-
-    The host decodes them, because a runtime that skips special tokens delivers no text for them.
-    """
-    responses = (text for marks in RESPONSES.items() for text in marks)
-    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
-    ids = form.tokenizer.encode([ControlText(text) for text in texts])
-    return form.tokenizer.special_ids.intersection(ids)
 
 
 def join_stats(parts: Sequence[RunStats]) -> RunStats:

@@ -28,11 +28,6 @@ class Sight:
     embeddings: Mapping[str, PictureEmbedding] = field(default_factory=dict[str, PictureEmbedding])
 
 
-def is_shown_in_vain(messages: Sequence[Message]) -> bool:
-    """Return True if the last message is a question with pictures, which a model without eyes is told about."""
-    return messages[-1].role == "user" and bool(messages[-1].pictures)
-
-
 async def see(messages: Sequence[Message], vision: Vision) -> Sight:
     """Encode the pictures of a conversation; others than those of the last question are left out if that fails.
 

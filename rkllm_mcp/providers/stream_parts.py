@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
@@ -61,13 +61,13 @@ class FinishPart:
 StreamPart: TypeAlias = TextPart | ThinkingPart | CallPart | UsagePart | FinishPart
 
 
+@dataclass(eq=False)
 class CallParts:
-    """The calls of one answer; ``names`` maps the service's tool names back."""
+    """The calls of one answer."""
 
-    def __init__(self, catalogue: ToolCatalogue, names: WireNames) -> None:
-        self._catalogue = catalogue
-        self._names = names
-        self._open: list[CallPart] = []  # each joined from its parts so far
+    _catalogue: ToolCatalogue
+    _names: WireNames  # maps the service's tool names back
+    _open: list[CallPart] = field(default_factory=list[CallPart])  # each joined from its parts so far
 
     def __bool__(self) -> bool:
         return bool(self._open)

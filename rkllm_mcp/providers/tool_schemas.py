@@ -7,6 +7,7 @@ Arguments are checked against the original schema afterwards, so the reduction c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
@@ -42,20 +43,20 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
     return {**wire, "required": required} if required else wire
 
 
+@dataclass(eq=False)
 class _Cleaning:
     """Reduces one schema, resolving references from ``root``."""
 
-    def __init__(self, root: Schema) -> None:
-        self._root = root
-        self._remaining = _MAX_SCHEMAS
+    root: Schema
+    remaining: int = _MAX_SCHEMAS
 
     def clean(self, schema: object, trail: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
         """Remove constructs that services reject; a boolean schema or one beyond the limits becomes ``{}``.
 
         ``trail`` holds the references that led to this schema, ``depth`` its nesting.
         """
-        self._remaining -= 1
-        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._remaining < 0:
+        self.remaining -= 1
+        if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self.remaining < 0:
             return {}
         resolved, trail = self._resolve(cast("Schema", schema), trail)
         cleaned = {
@@ -81,7 +82,7 @@ class _Cleaning:
         """Replace local references by their targets; the schema's own keywords take precedence."""
         merged = dict(schema)
         while isinstance(reference := merged.pop("$ref", None), str) and reference.startswith("#"):
-            target = resolved_reference(self._root, reference)
+            target = resolved_reference(self.root, reference)
             if reference in trail:
                 # A recursive reference is reduced to its type and description.
                 kind = {key: value for key, value in as_mapping(target).items() if key in _OWN_KEYWORDS}

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rkllm_mcp.errors import CALL, RkllmMcpError, RunRejectedError
 from rkllm_mcp.runtime.frames import CallCommand, CallReply, pack
@@ -24,13 +24,13 @@ class _PendingCall:
     value: asyncio.Future[int | None] | None
 
 
+@dataclass
 class Calls:
     """Calls of one engine, and the settings they made."""
 
-    def __init__(self) -> None:
-        self._pending: deque[_PendingCall] = deque()
-        self._settings: dict[str, CallCommand] = {}
-        self._refusals: dict[str, str] = {}
+    _pending: deque[_PendingCall] = field(default_factory=deque[_PendingCall])
+    _settings: dict[str, CallCommand] = field(default_factory=dict[str, CallCommand])
+    _refusals: dict[str, str] = field(default_factory=dict[str, str])
 
     def __bool__(self) -> bool:
         """True while a reply is pending."""

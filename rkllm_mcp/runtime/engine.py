@@ -61,10 +61,10 @@ from rkllm_mcp.runtime.inputs import (
     token_count,
 )
 from rkllm_mcp.runtime.kv_cache import CacheState
-from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.runtime.run import Run, StopReason
 from rkllm_mcp.runtime.scheduler import RunQueue
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, arithmetic_failure, complaint
+from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, complaint
 from rkllm_mcp.runtime.worker_process import WorkerProcess
 
 __all__ = ["Engine", "EngineSettings", "open_engine"]
@@ -188,7 +188,7 @@ class Engine:
 
     def count_uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these tokens a run would evaluate as of the current run's start, as ``owner`` may know."""
-        return self._cache.reported_uncached(tokens, owner)
+        return self._cache.count_uncached(tokens, owner)
 
     @property
     def cached_tokens(self) -> Sequence[int]:
@@ -437,8 +437,20 @@ class Engine:
         worker = self.supervisor.worker
         if worker is None:
             raise RunRejectedError("its process is not running", task=CALL)
+        self._make_way()
+        if self._current is None and not self._calls:
+            # Before sending: the worker may print errors of the call at once.
+            self._log_mark = worker.log.total
+        answer = self._calls.ask(worker.send, CallCommand(name, arguments), setting=setting)
+        if self._current is None:
+            self._expect_reply()
         effects = {None: None, True: self._cache.on_clear, False: partial(self._cache.on_load, holds, owner)}
-        answer = self._ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
+        if (change := effects[cold]) is not None:
+            # The worker executes the call after the current run.
+            if self._current is None:
+                change()
+            else:
+                self._cache_changes.append(change)
         try:
             return await asyncio.shield(answer)
         except RunRejectedError:
@@ -466,47 +478,17 @@ class Engine:
         try:
             yield run
         finally:
-            if not run.has_ended and self._withdraw(run):
-                # The next run starts when this one has returned; waiting here means that it usually has.
-                with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-                    await run.has_returned.wait()
-
-    def _withdraw(self, run: Run) -> bool:
-        """Remove a run whose consumer has left, or abort it; return True if it is running."""
-        run.leave()
-        if run is self._deferred:
-            self._deferred = None
-            return False
-        if self._waiting.remove(run):
-            self._notify_idle()
-            return False
-        self._abort(run)
-        return True
-
-    def _ask(
-        self,
-        worker: WorkerProcess,
-        command: CallCommand,
-        *,
-        setting: str = "",
-        change: Callable[[], None] | None = None,
-    ) -> asyncio.Future[int | None]:
-        """Send a call, which the worker executes after the current run and before the next.
-
-        ``setting`` is that of ``Calls.ask``; ``change`` records the call's effect on the KV cache.
-        """
-        self._make_way()
-        if self._current is None and not self._calls:
-            # Before sending: the worker may print errors of the call before ``_ask`` returns.
-            self._log_mark = self._printed_total()
-        answer = self._calls.ask(worker.send, command, setting=setting)
-        if self._current is None:
-            self._expect_reply()
-        if change is not None:
-            self._cache_changes.append(change)
-            if self._current is None:
-                self._apply_cache_changes()
-        return answer
+            if not run.has_ended:
+                run.leave()
+                if run is self._deferred:
+                    self._deferred = None
+                elif self._waiting.remove(run):
+                    self._notify_idle()
+                else:
+                    self._abort(run)
+                    # The next run starts when this one has returned; waiting here means that it usually has.
+                    with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
+                        await run.has_returned.wait()
 
     def _make_way(self) -> None:
         """End the current run early if it gives way."""
@@ -518,15 +500,6 @@ class Engine:
             self._settled.set()
             self._settled = asyncio.Event()
 
-    def _apply_cache_changes(self) -> None:
-        changes, self._cache_changes = self._cache_changes, []
-        for change in changes:
-            change()
-
-    def _printed_total(self) -> int:
-        worker = self.supervisor.worker
-        return worker.log.total if worker else 0
-
     # Runs
 
     def _start_next(self) -> None:
@@ -535,7 +508,10 @@ class Engine:
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
         if worker is None or loaded is None or abi is None or self._is_dying or self._calls.is_restoring:
             return
-        while self._current is None and (run := self._next_run()) is not None:
+        while self._current is None:
+            run, self._deferred = self._deferred or self._waiting.next(self._cache.ids), None
+            if run is None:
+                return
             try:
                 self._calls.check()
                 command = self._cache.before(fit_command(run.command, abi, loaded.version))
@@ -561,14 +537,10 @@ class Engine:
             )
             self._cache.is_cold = False
             self.supervisor.record.is_used = True
-            self._log_mark = self._printed_total()
+            self._log_mark = worker.log.total
             limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self._calls else 0.0)
             self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
             worker.send(frame)
-
-    def _next_run(self) -> Run | None:
-        run, self._deferred = self._deferred, None
-        return run or self._waiting.next(self._cache.ids)
 
     def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
         """Return the reason to replace the worker before this run; empty to keep it.
@@ -589,7 +561,7 @@ class Engine:
         worker = self.supervisor.worker
         if worker is None:
             return
-        worker.send(frames.pack_abort(run.number))
+        worker.send(frames.pack_numbered(frames.ABORT, run.number))
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
             if not run.ids and not run.stop_detail:
@@ -629,7 +601,7 @@ class Engine:
         if run is None:
             self._kill(silence)
         elif self._abort_deadline is None:
-            run.mark_silent(silence)
+            run.condemn(StopReason.SILENT, silence)
             self._abort(run)
 
     # Reports of the worker
@@ -657,9 +629,11 @@ class Engine:
 
     def _check_arithmetic(self, run: Run) -> None:
         """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""
-        worker = self.supervisor.worker
-        if worker is not None and (complaint_line := arithmetic_failure(worker.log.since(self._log_mark))):
-            run.invalidate(f"its tokens mean nothing ({complaint_line})")
+        lines = self.supervisor.worker.log.since(self._log_mark) if self.supervisor.worker else ()
+        # Such as ``matmul(w8a8) run failed``.
+        failed_line = next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
+        if failed_line:
+            run.condemn(StopReason.INVALID_OUTPUT, f"its tokens mean nothing ({failed_line})")
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
@@ -672,7 +646,7 @@ class Engine:
             answer = frames.unpack(frames.CallReply, body)
             if answer.failure and (explanation := self._explanation()):
                 answer = replace(answer, failure=f"{answer.failure} ({explanation})")
-            self._log_mark = self._printed_total()
+            self._log_mark = self.supervisor.worker.log.total if self.supervisor.worker else 0
             self._calls.on_reply(answer)
             if self._current is None:
                 self._expect_reply()
@@ -686,7 +660,9 @@ class Engine:
             self._check_arithmetic(run)
             run.end(ended, self._explanation() if ended.failure else "")
             self._cache.after(run, command)
-            self._apply_cache_changes()
+            changes, self._cache_changes = self._cache_changes, []
+            for change in changes:
+                change()
             if (perf := ended.report.perf) is not None:
                 self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
             if not ended.failure:

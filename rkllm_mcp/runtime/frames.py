@@ -37,7 +37,7 @@ _HEAD = struct.Struct("<IB")
 _TOKEN_BODY = struct.Struct("<IiQ")
 _TOKEN_FRAME = struct.Struct("<IBIiQ")
 _TOKEN_FRAME_REST = _TOKEN_FRAME.size - 4
-_RUN_ID = struct.Struct("<I")
+_NUMBER = struct.Struct("<I")
 _ENDED_BODY = struct.Struct("<I?QQfifif")
 _ROWS_BODY = struct.Struct("<III")
 
@@ -139,16 +139,6 @@ def frame(kind: int, body: bytes = b"") -> bytes:
     return _HEAD.pack(len(body) + 1, kind) + body
 
 
-def pack_abort(run: int) -> bytes:
-    """Return the frame that aborts this run and no other."""
-    return frame(ABORT, _RUN_ID.pack(run))
-
-
-def unpack_abort(body: bytes) -> int:
-    """Return the run to abort."""
-    return int(_RUN_ID.unpack(body)[0])
-
-
 def pack(message: Message) -> bytes:
     """Return the frame of a message whose body is JSON."""
     return frame(_KINDS[type(message)], json.dumps(asdict(message)).encode())
@@ -159,14 +149,14 @@ def unpack(message: type[_T], body: bytes) -> _T:
     return message(**json.loads(body))
 
 
-def pack_numbered(kind: int, number: int, content: bytes) -> bytes:
-    """Return a frame of a number and bytes: the pixels of a picture to encode, or its float32 rows."""
-    return frame(kind, _RUN_ID.pack(number) + content)
+def pack_numbered(kind: int, number: int, content: bytes = b"") -> bytes:
+    """Return a frame of a number and bytes: a run to abort, the pixels of a picture to encode, or its float32 rows."""
+    return frame(kind, _NUMBER.pack(number) + content)
 
 
 def unpack_numbered(body: bytes) -> tuple[int, bytes]:
     """Return number and bytes of a body that ``pack_numbered`` made."""
-    return int(_RUN_ID.unpack_from(body)[0]), body[_RUN_ID.size :]
+    return int(_NUMBER.unpack_from(body)[0]), body[_NUMBER.size :]
 
 
 def pack_token(run: int, token_id: int, entered_ns: int, text: bytes) -> bytes:
@@ -208,12 +198,12 @@ def unpack_run_ended(body: bytes) -> RunEnded:
     return RunEnded(run, body[_ENDED_BODY.size :].decode(), report)
 
 
+@dataclass
 class FrameReader:
     """Split received bytes into frames."""
 
-    def __init__(self) -> None:
-        self._incomplete: list[bytes] = []
-        self._missing = 0
+    _incomplete: list[bytes] = field(default_factory=list[bytes])
+    _missing: int = 0
 
     def feed(self, received: bytes) -> list[tuple[int, bytes]]:
         """Return the frames that are complete now, as (kind, body)."""
@@ -324,12 +314,17 @@ def pack_run(command: RunCommand) -> bytes:
     Raises:
         OverflowError: a token is no 32-bit integer.
     """
-    prompt, tail = _packed_prompt(command.prompt)
+    prompt = command.prompt
+    if isinstance(prompt, TokenInput):
+        fields, tail = dict[str, Any](), array("i", prompt.tokens).tobytes()
+    else:
+        fields, tail = asdict(replace(prompt, values=_NO_FLOATS)), prompt.values.tobytes()
+        del fields["values"]
     head = json.dumps(
         {
             "run": command.run,
-            "kind": type(command.prompt).__name__,
-            "prompt": prompt,
+            "kind": type(prompt).__name__,
+            "prompt": fields,
             "options": {name: value for name, value in asdict(command.options).items() if name not in _HOST_OPTIONS},
             "rows": asdict(command.rows) if command.rows else None,
             "clears_before": command.clears_before,
@@ -348,33 +343,22 @@ def unpack_run(body: bytes) -> RunCommand:
     options: dict[str, Any] = head.pop("options")
     sampling: dict[str, Any] | None = options.pop("sampling")
     rows: dict[str, Any] | None = head.pop("rows")
-    prompt = _unpacked_prompt(head.pop("kind"), head.pop("prompt"), memoryview(body)[head_end:])
+    fields: dict[str, Any] = head.pop("prompt")
+    if head.pop("kind") == TokenInput.__name__:
+        ids: array[int] = array("i")
+        ids.frombytes(memoryview(body)[head_end:])
+        prompt = TokenInput(ids)
+    else:
+        values: array[float] = array("f")
+        values.frombytes(memoryview(body)[head_end:])
+        fields["tags"], fields["digests"] = _tags(fields["tags"]), tuple(fields["digests"])
+        prompt = ImageInput(**fields, values=values)
     return RunCommand(
         **head,
         prompt=prompt,
         options=GenerationOptions(**options, sampling=Sampling(**sampling) if sampling else None),
         rows=OutputSelection(rows["which"], tuple(rows["columns"]), rows["mode"]) if rows else None,
     )
-
-
-def _packed_prompt(prompt: Input) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON part and the binary part of an input."""
-    if isinstance(prompt, TokenInput):
-        return {}, array("i", prompt.tokens).tobytes()
-    fields = asdict(replace(prompt, values=_NO_FLOATS))
-    del fields["values"]
-    return fields, prompt.values.tobytes()
-
-
-def _unpacked_prompt(kind: str, fields: dict[str, Any], tail: memoryview) -> Input:
-    if kind == TokenInput.__name__:
-        ids: array[int] = array("i")
-        ids.frombytes(tail)
-        return TokenInput(ids)
-    values: array[float] = array("f")
-    values.frombytes(tail)
-    fields["tags"], fields["digests"] = _tags(fields["tags"]), tuple(fields["digests"])
-    return ImageInput(**fields, values=values)
 
 
 def _tags(fields: dict[str, str] | None) -> ImageTags | None:

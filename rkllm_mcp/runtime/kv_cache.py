@@ -28,17 +28,17 @@ class _Images:
 _NO_IMAGES = _Images()
 
 
+@dataclass
 class CacheState:
     """Known state of the KV cache of one engine."""
 
-    def __init__(self, *, reuses_prefix: bool = True) -> None:
-        self._reuses_prefix = reuses_prefix
-        self.ids: Sequence[int] = ()  # token ids that the cache certainly holds, from its start; empty if unknown
-        self.is_cold = True  # True if the cache is known to be empty
-        self._lora: str | None = None
-        self._owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
-        self._images = _NO_IMAGES  # those that may still be in the cache
-        self._shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
+    reuses_prefix: bool = True
+    ids: Sequence[int] = ()  # token ids that the cache certainly holds, from its start; empty if unknown
+    is_cold: bool = True  # True if the cache is known to be empty
+    _lora: str | None = None
+    _owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
+    _images: _Images = _NO_IMAGES  # those that may still be in the cache
+    _shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
 
     @property
     def holds_images(self) -> bool:
@@ -60,9 +60,14 @@ class CacheState:
         else:
             self._owners = frozenset((owner,))
 
-    def count_uncached(self, tokens: Sequence[int]) -> int:
-        """Return how many of these ids a run evaluates at most; at least one, as the last one's logits are needed."""
-        return max(1, len(tokens) - common_prefix(tokens, self.ids))
+    def count_uncached(self, tokens: Sequence[int], owner: str | None = None) -> int:
+        """Return how many of these ids a run evaluates at most, as it may be reported to ``owner``.
+
+        At least one, as the last one's logits are needed.
+        """
+        uncached = max(1, len(tokens) - common_prefix(tokens, self.ids))
+        visible = self.own_tokens(tokens, owner)
+        return uncached if visible is None else max(uncached, len(tokens) - visible)
 
     def own_tokens(self, tokens: Sequence[int], owner: str | None) -> int | None:
         """Return the upper limit of reused ids to report to ``owner``; None without a limit.
@@ -73,13 +78,6 @@ class CacheState:
         if owner is None or self._owners <= {owner}:
             return None
         return common_prefix(tokens, self._shared)
-
-    def reported_uncached(self, tokens: Sequence[int], owner: str | None) -> int:
-        """Return ``count_uncached`` as it may be reported to ``owner``."""
-        visible = self.own_tokens(tokens, owner)
-        return (
-            self.count_uncached(tokens) if visible is None else max(self.count_uncached(tokens), len(tokens) - visible)
-        )
 
     def expected_prefill(self, command: RunCommand) -> int | None:
         """Return ``count_uncached`` for a run with this command; None unless its prompt consists of token ids."""
@@ -111,7 +109,7 @@ class CacheState:
         # token its progress is unknown, and the content after a failed run is undocumented.
         is_whole = run.state is RunState.DONE and bool(run.ids)
         # The token sampled last was not evaluated (observed on 1.3.1).
-        self.ids = [*run.tokens, *run.ids[:-1]] if self._reuses_prefix and is_whole and run.tokens else ()
+        self.ids = [*run.tokens, *run.ids[:-1]] if self.reuses_prefix and is_whole and run.tokens else ()
         owner = run.options.owner
         new: frozenset[str] = frozenset() if owner is None else frozenset((owner,))
         self._owners = new if is_whole else self._owners | new

@@ -240,8 +240,14 @@ def open_library(path: Path, override: str = AUTOMATIC) -> Library:
         if signature.errcheck is not None:
             function.errcheck = signature.errcheck
     default_param = bytes(functions.rkllm_createDefaultParam())
-    if override == AUTOMATIC:
-        _require_fitting_defaults(default_param, file, abi)
+    if override == AUTOMATIC and not abi.defaults_fit(default_param):
+        # Defaults that match another family's layout are refused; those that match none are not evidence.
+        for other in FAMILIES:
+            if other.defaults_fit(default_param):
+                raise AbiMismatchError(
+                    f"{file.path} says it is RKLLM {file.version}, but its defaults have the layout of {other.name}.",
+                    f"Install an unmodified runtime; if you trust its layout, {_override(other.name)}.",
+                )
     return Library(file=file, abi=abi, functions=functions, default_param=default_param)
 
 
@@ -258,10 +264,7 @@ def _candidates() -> Iterator[Path]:
         yield runtime_folder() / version / LIBRARY_NAME
     for folder in USUAL_FOLDERS:
         yield Path(folder, LIBRARY_NAME).expanduser()
-    yield from _cached_by_loader()
-
-
-def _cached_by_loader() -> Iterator[Path]:
+    # The loader's cache.
     import subprocess  # imported here to keep the worker small
 
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
@@ -325,15 +328,3 @@ def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, s
             f"{file.path} says it is RKLLM {file.version}, but it {what}, unlike the {abi.name} family.",
             "Install an unmodified runtime, or choose another interface with [runtime] abi.",
         )
-
-
-def _require_fitting_defaults(default_param: bytes, file: LibraryFile, abi: Abi) -> None:
-    """Refuse defaults that match another family's layout; defaults that match none are not evidence."""
-    if abi.defaults_fit(default_param):
-        return
-    for other in FAMILIES:
-        if other.defaults_fit(default_param):
-            raise AbiMismatchError(
-                f"{file.path} says it is RKLLM {file.version}, but its defaults have the layout of {other.name}.",
-                f"Install an unmodified runtime; if you trust its layout, {_override(other.name)}.",
-            )

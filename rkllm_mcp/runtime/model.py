@@ -167,11 +167,18 @@ class NativeRun:
             if self._abort_wanted:
                 return RunReport()
             self._running = True
-        refusal = self._call()
+        refusal = ""
+        try:
+            self._model.run_native(self, self._prompt.struct, self._infer_param)
+        except CallFailedError as error:
+            refusal = str(error)
+        finally:
+            with self._lock:
+                self._running = False
         if self._failure is not None:
             raise RunRejectedError(f"a token could not be handed over ({self._failure!r})") from self._failure
-        if not self._abort_wanted and (refusal is not None or self._error):
-            raise RunRejectedError(str(refusal) if refusal else "it reported an error in the middle of the answer")
+        if not self._abort_wanted and (refusal or self._error):
+            raise RunRejectedError(refusal or "it reported an error in the middle of the answer")
         return RunReport(self._first_ns, self._perf, self._callback_ns)
 
     def abort(self) -> None:
@@ -214,16 +221,6 @@ class NativeRun:
         """Abort on another thread: it is undocumented if rkllm_abort may be called inside the callback."""
         with suppress(RuntimeError):  # no more threads: the run continues to its end
             threading.Thread(target=self.abort, name="rkllm-abort", daemon=True).start()
-
-    def _call(self) -> CallFailedError | None:
-        try:
-            self._model.run_native(self, self._prompt.struct, self._infer_param)
-        except CallFailedError as error:
-            return error
-        finally:
-            with self._lock:
-                self._running = False
-        return None
 
 
 class TimedRun(NativeRun):
@@ -322,7 +319,7 @@ class NativeModel:
         self._active: NativeRun | None = None
         self._referenced: list[Any] = []
         self._param = self.abi.new_param(library.default_param, load)
-        self._callback = self.abi.callback_type(self._on_result)
+        self._callback = self.abi.types["LLMResultCallback"](self._on_result)
         self._callback_argument = callback_argument(self.abi, self._callback, load)
         self._handle = c_void_p()
         try:

@@ -75,13 +75,6 @@ class RunLimits:
     # The runtime goes on after the end: the prompt cache file of an aborted run is undefined.
     may_overrun: bool = False
 
-    def apply_to_runtime(self, runtime_limit: int, *, saves_prompt_cache: bool) -> None:
-        """Take account of the limit that the runtime applies to every run."""
-        self.may_overrun = saves_prompt_cache
-        if runtime_limit > self.tokens and not self.may_overrun:
-            self.reason = StopReason.HOST_LIMIT
-        self.tokens = min(self.tokens, runtime_limit)
-
 
 @dataclass
 class RunMeasures:
@@ -98,27 +91,6 @@ class RunMeasures:
     own_tokens: int | None = None  # of these, those that no other owner shares; None if all are
     gave_way: bool = False
     report: RunReport = field(default_factory=RunReport)
-
-    def stats(self, finish: FinishReason) -> RunStats:
-        """Return the statistics of a run that has returned: the runtime's own, else measured ones."""
-        perf = self.report.perf
-        first_ns = self.first_ns or self.over_ns
-        first_callback_ns = self.report.first_ns or first_ns
-        return RunStats(
-            finish=finish,
-            prefilled_tokens=perf.prefill_tokens if perf else None,
-            prefill_ms=perf.prefill_ms if perf else _ms(first_callback_ns - self.started_ns),
-            decode_ms=perf.generate_ms if perf else _ms(self.last_ns - self.first_ns),
-            generated_tokens=self.tokens,
-            time_to_first_token_ms=_ms(first_ns - self.requested_ns),
-            queued_ms=_ms(self.started_ns - self.requested_ns),
-            memory_mb=perf.memory_mb if perf else None,
-            cold=self.is_cold,
-            expected_tokens=self.expected_prefill,
-            callback_ms=_ms(self.report.callback_ns),
-            own_tokens=self.own_tokens,
-            gave_way=self.gave_way,
-        )
 
 
 class TokenDecoder:
@@ -143,6 +115,8 @@ class Run:
         self.number = command.run
         self.command = command
         self.options = options
+        # Token ids of the prompt; empty for other inputs.
+        self.tokens: Sequence[int] = command.prompt.tokens if isinstance(command.prompt, TokenInput) else ()
         # Runs that went before this one out of turn; counted by the queue.
         self.skipped = 0
         self.state = RunState.QUEUED
@@ -152,6 +126,7 @@ class Run:
         # All tokens that the runtime generated, including those that were not delivered.
         self.ids: array[int] = array("i")
         self.rows: RowsReport | None = None
+        self._task = ANSWER if command.rows is None else EVALUATION
         self._limits = RunLimits(options.stop_ids, options.max_new_tokens)
         self._measures = RunMeasures(time.monotonic_ns())
         self._decoder = TokenDecoder()
@@ -165,15 +140,6 @@ class Run:
         # Set when the answer is complete; failures after that do not matter.
         self._finish: FinishReason | None = None
         self._error: RkllmMcpError | None = None
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """Token ids of the prompt; empty for other inputs."""
-        return self.command.prompt.tokens if isinstance(self.command.prompt, TokenInput) else ()
-
-    @property
-    def _task(self) -> str:
-        return ANSWER if self.command.rows is None else EVALUATION
 
     @property
     def expected_prefill(self) -> int:
@@ -216,7 +182,11 @@ class Run:
         measures.is_cold, measures.expected_prefill, measures.own_tokens = is_cold, expected_prefill, own_tokens
         self._abort = abort
         if runtime_limit is not None:
-            self._limits.apply_to_runtime(runtime_limit, saves_prompt_cache=self.options.save_prompt_cache is not None)
+            limits = self._limits
+            limits.may_overrun = self.options.save_prompt_cache is not None
+            if runtime_limit > limits.tokens and not limits.may_overrun:
+                limits.reason = StopReason.HOST_LIMIT
+            limits.tokens = min(limits.tokens, runtime_limit)
 
     def add(self, token_id: int, entered_ns: int, text: bytes) -> None:
         """Add a token (PREFILL → DECODE with the first); it is delivered unless the answer is complete or unwanted."""
@@ -233,9 +203,11 @@ class Run:
             decoded = self._decoder.decode(text)
         self._tokens.append(TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded))
         if token_id in limits.stop_ids:
-            self._complete(StopReason.STOP_TOKEN, "stop")
+            self._finish = "stop"
+            self._stop(StopReason.STOP_TOKEN)
         elif measures.tokens >= limits.tokens:
-            self._complete(limits.reason, "length")
+            self._finish = "length"
+            self._stop(limits.reason)
 
     def hand_over(self) -> None:
         """Pass the new tokens to the consumer at once while it waits in ``deliver``; else wake it.
@@ -279,16 +251,11 @@ class Run:
             self._error = error
         self._close()
 
-    def mark_silent(self, silence: str) -> None:
-        """Any → STOPPING: the runtime was silent for too long, and the run is about to be aborted."""
-        self.stop_detail = silence
-        if self._finish is None:
-            self._stop(StopReason.SILENT)
-
-    def invalidate(self, reason: str) -> None:
-        """Any → STOPPING: the output is invalid, even if it is complete; the run must be aborted."""
-        self.stop_detail = reason
-        self._stop(StopReason.INVALID_OUTPUT)
+    def condemn(self, reason: StopReason, detail: str) -> None:
+        """Any → STOPPING: the run is about to be aborted, for SILENT, or for INVALID_OUTPUT even if it is complete."""
+        self.stop_detail = detail
+        if self._finish is None or reason is StopReason.INVALID_OUTPUT:
+            self._stop(reason)
 
     def leave(self) -> None:
         """Any → STOPPING: the consumer has left."""
@@ -346,7 +313,25 @@ class Run:
 
     def stats(self) -> RunStats:
         """Return the statistics of a returned run: the runtime's own, else measured ones."""
-        return self._measures.stats(self._finish or "stop")
+        measures, report = self._measures, self._measures.report
+        perf = report.perf
+        first_ns = measures.first_ns or measures.over_ns
+        first_callback_ns = report.first_ns or first_ns
+        return RunStats(
+            finish=self._finish or "stop",
+            prefilled_tokens=perf.prefill_tokens if perf else None,
+            prefill_ms=perf.prefill_ms if perf else (first_callback_ns - measures.started_ns) / _NS_PER_MS,
+            decode_ms=perf.generate_ms if perf else (measures.last_ns - measures.first_ns) / _NS_PER_MS,
+            generated_tokens=measures.tokens,
+            time_to_first_token_ms=(first_ns - measures.requested_ns) / _NS_PER_MS,
+            queued_ms=(measures.started_ns - measures.requested_ns) / _NS_PER_MS,
+            memory_mb=perf.memory_mb if perf else None,
+            cold=measures.is_cold,
+            expected_tokens=measures.expected_prefill,
+            callback_ms=report.callback_ns / _NS_PER_MS,
+            own_tokens=measures.own_tokens,
+            gave_way=measures.gave_way,
+        )
 
     def _accepts_tokens(self) -> bool:
         """Handle a token outside DECODE; True if it is part of the answer."""
@@ -363,18 +348,9 @@ class Run:
         if not self.has_ended:
             self.state = _STOPPING
 
-    def _complete(self, reason: StopReason, finish: FinishReason) -> None:
-        """DECODE → STOPPING with a complete answer."""
-        self._finish = finish
-        self._stop(reason)
-
     def _close(self) -> None:
         self.state = RunState.DONE if self._error is None else RunState.FAILED
         self._abort = None
         self._measures.over_ns = time.monotonic_ns()
         self.has_returned.set()
         self._wake()
-
-
-def _ms(nanoseconds: int) -> float:
-    return nanoseconds / _NS_PER_MS

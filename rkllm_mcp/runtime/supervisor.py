@@ -32,13 +32,13 @@ from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 _MEASURED_FROM_TOKENS = 64
 
 
+@dataclass
 class PrefillPace:
     """Prefill speed on this board: the slowest run measured, so that one fast run does not shorten the limits."""
 
-    def __init__(self, limits: SilenceLimits, expected_s: Callable[[int], float | None] | None = None) -> None:
-        self._limits = limits
-        self._expected_s = expected_s
-        self._slowest: float | None = None
+    _limits: SilenceLimits
+    _expected_s: Callable[[int], float | None] | None = None  # of a profile
+    _slowest: float | None = None  # tokens per second
 
     def record_prefill(self, tokens: int, took_ms: float) -> None:
         """Record the prefill of a run."""
@@ -236,12 +236,14 @@ class Supervisor:
             self.library = str(library)
             await self._keep_worker(self.library)
         except RuntimeUnusableError as error:
-            self._give_up(error)
+            self._end(error)
+            self.given_up.set()
         except asyncio.CancelledError:
             self._end(RunRejectedError("the engine was closed"))
             raise
         except Exception as error:
-            self._give_up(RuntimeUnusableError(f"The engine broke: {error!r}.", "Please report it."))
+            self._end(RuntimeUnusableError(f"The engine broke: {error!r}.", "Please report it."))
+            self.given_up.set()
             raise
 
     async def _keep_worker(self, library: str) -> None:
@@ -349,10 +351,6 @@ class Supervisor:
             f"The model did not finish loading within {limit_s:g} s.", "Raise [runtime] start_timeout_s, or see doctor."
         )
 
-    def _give_up(self, error: RuntimeUnusableError) -> None:
-        self._end(error)
-        self.given_up.set()
-
     def _end(self, error: RkllmMcpError) -> None:
         self.failure = error
         self.started.set()
@@ -394,11 +392,6 @@ def load_warnings(lines: Sequence[str], version: str) -> tuple[str, ...]:
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
-
-
-def arithmetic_failure(lines: Sequence[str]) -> str:
-    """Return the first line about a failed computation, like ``matmul(w8a8) run failed``; empty without one."""
-    return next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
 
 
 _LOAD_ERRORS = {

@@ -195,35 +195,28 @@ class Worker:
                 for kind, body in reader.feed(received):
                     if kind == frames.SHUTDOWN:
                         return
-                    self._handle_frame(kind, body)
+                    if kind == frames.ABORT:
+                        if self._run is not None and self._run[0] == frames.unpack_numbered(body)[0]:
+                            self._run[1].abort()
+                    elif kind == frames.LOAD:
+                        self._jobs.put(partial(self._load, frames.unpack_load(body)))
+                    elif kind == frames.RUN:
+                        self._prepare(frames.unpack_run(body))
+                    elif kind == frames.CALL:
+                        self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
         except ConnectionError:
             return
         finally:
             self.stop()
 
-    def _handle_frame(self, kind: int, body: bytes) -> None:
-        if kind == frames.ABORT:
-            if self._run is not None and self._run[0] == frames.unpack_abort(body):
-                self._run[1].abort()
-        elif kind == frames.LOAD:
-            self._jobs.put(partial(self._load, frames.unpack_load(body)))
-        elif kind == frames.RUN:
-            self._prepare(frames.unpack_run(body))
-        elif kind == frames.CALL:
-            self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
-
     def _prepare(self, command: frames.RunCommand) -> None:
         """Create the run immediately, so that an abort right after it finds it."""
         send, pack, number = self._send_queue.send, frames.pack_token, command.run
-
-        def on_token(token_id: int, text: bytes, entered_ns: int) -> None:
-            send(pack(number, token_id, entered_ns, text))
-
         model = self._loaded_model()
         try:
             run = model.new_run(
                 command.prompt,
-                on_token,
+                lambda token_id, text, entered_ns: send(pack(number, token_id, entered_ns, text)),
                 command.options,
                 rows=command.rows,
                 is_timed=command.is_timed,
@@ -273,16 +266,11 @@ class Worker:
         except RunRejectedError as error:
             failure = error.reason
         if command.clears_after:
-            failure = self._clear_cache() or failure
+            try:
+                self._loaded_model().clear_kv_cache()
+            except RunRejectedError as error:
+                failure = error.reason or failure
         self._send_queue.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, report)))
-
-    def _clear_cache(self) -> str:
-        """Clear the KV cache; return the reason of a failure, or an empty text."""
-        try:
-            self._loaded_model().clear_kv_cache()
-        except RunRejectedError as error:
-            return error.reason
-        return ""
 
     def _execute_call(self, command: frames.CallCommand) -> None:
         call = _CALLS[command.name]

@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -130,23 +131,16 @@ class _Exit(asyncio.SubprocessProtocol):
         self.has_exited.set()
 
 
+@dataclass(eq=False)
 class WorkerProcess:
     """A running worker: its process, its last log lines, and frames to it."""
 
-    def __init__(
-        self,
-        link: _Link,
-        transport: asyncio.Transport,
-        process: asyncio.SubprocessTransport,
-        ending: _Exit,
-        log: LogLines,
-    ) -> None:
-        self._link = link
-        self._transport = transport
-        self._process = process
-        self._ending = ending
-        self.pid = process.get_pid()
-        self.log = log
+    pid: int
+    log: LogLines
+    _link: _Link
+    _transport: asyncio.Transport
+    _process: asyncio.SubprocessTransport
+    _ending: _Exit
 
     @property
     def is_gone(self) -> bool:
@@ -216,40 +210,31 @@ async def open_worker(
         stack.callback(theirs.close)
         transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
         stack.callback(transport.abort)
-        worker = await _start_process(stack, link, transport, theirs, environment, _BOOTSTRAP.format(module))
+        read_end, write_end = os.pipe()
+        log = LogLines(read_end)
+        stack.callback(log.close)
+        program = _BOOTSTRAP.format(module)
+        try:
+            process, ending = await asyncio.get_running_loop().subprocess_exec(
+                _Exit,
+                *(sys.executable, "-I", "-S", "-c", program, str(_PACKAGE_PARENT), str(theirs.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env={**os.environ, **environment},
+            )
+        except OSError as error:
+            problem = f"The runtime's process cannot be started: {error}."
+            raise RuntimeUnusableError(problem, "Free some memory.") from None
+        finally:
+            os.close(write_end)
+            # Only the worker may hold its end: the end of the worker has to be the end of the socket.
+            theirs.close()
+        stack.callback(process.close)
+        worker = WorkerProcess(process.get_pid(), log, link, transport, process, ending)
         try:
             yield worker
         finally:
             await worker.stop(stop_timeout_s)
-
-
-async def _start_process(
-    stack: ExitStack,
-    link: _Link,
-    transport: asyncio.Transport,
-    theirs: socket.socket,
-    environment: Mapping[str, str],
-    program: str,
-) -> WorkerProcess:
-    read_end, write_end = os.pipe()
-    log = LogLines(read_end)
-    stack.callback(log.close)
-    try:
-        process, ending = await asyncio.get_running_loop().subprocess_exec(
-            _Exit,
-            *(sys.executable, "-I", "-S", "-c", program, str(_PACKAGE_PARENT), str(theirs.fileno())),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-            env={**os.environ, **environment},
-        )
-    except OSError as error:
-        raise RuntimeUnusableError(f"The runtime's process cannot be started: {error}.", "Free some memory.") from None
-    finally:
-        os.close(write_end)
-        # Only the worker may hold its end: the end of the worker has to be the end of the socket.
-        theirs.close()
-    stack.callback(process.close)
-    return WorkerProcess(link, transport, process, ending, log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from array import array
 from contextlib import aclosing
@@ -186,11 +187,10 @@ async def test_a_complaint_of_a_very_quick_worker_is_noticed(newest: Emulator) -
             raise AssertionError
 
     engine = Engine(newest.settings(RULES))
-    engine.supervisor.worker = worker = Quick()
-    asked = [
-        engine._ask(worker, CallCommand("load_prompt_cache"))  # pyright: ignore[reportPrivateUsage]
-        for _ in range(2)
-    ]
+    engine.supervisor.worker = Quick()
+    engine.supervisor._settled.set()  # pyright: ignore[reportPrivateUsage]
+    asked = [asyncio.ensure_future(engine.call("load_prompt_cache", {})) for _ in range(2)]
+    await asyncio.sleep(0)
     refusal = frames.pack(CallReply(failure="it returned -1"))
     engine._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):

@@ -61,11 +61,11 @@ def test_a_model_that_reuses_no_prefix_has_no_known_content() -> None:
 
 def test_reuse_of_another_owners_prompt_is_not_reported_and_of_the_services_own_is() -> None:
     cache = after(CacheState(), command_of(replace(OPTIONS, owner=None)))
-    assert cache.reported_uncached([1, 2, 3, 4], "ann") == 1
+    assert cache.count_uncached([1, 2, 3, 4], "ann") == 1
     cache = after(cache, command_of(replace(OPTIONS, owner="ben")))
-    assert cache.reported_uncached([1, 2, 3, 7, 8, 4], "ben") == 1
+    assert cache.count_uncached([1, 2, 3, 7, 8, 4], "ben") == 1
     # The service's own last prompt is known to every owner, the answer to ben is not.
-    assert cache.reported_uncached([1, 2, 3, 7, 8, 4], "ann") == 3
+    assert cache.count_uncached([1, 2, 3, 7, 8, 4], "ann") == 3
 
 
 def test_a_failed_run_adds_its_owner_and_a_whole_run_replaces_all_others() -> None:
@@ -86,7 +86,7 @@ def test_a_failed_prompt_of_the_service_does_not_count_as_known_to_every_owner()
 def test_a_prompt_cache_of_an_unknown_owner_is_reported_to_nobody() -> None:
     cache = CacheState()
     cache.on_load()
-    assert cache.reported_uncached(PROMPT, "a") == len(PROMPT)
+    assert cache.count_uncached(PROMPT, "a") == len(PROMPT)
     assert cache.own_tokens(PROMPT, "a") == 0
     cache.on_load(PROMPT, "a")
     assert cache.own_tokens(PROMPT, "a") is None

@@ -240,8 +240,18 @@ STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
     (StopReason.OVERRUN, lambda run: [run.add(number, 2, b"b") for number in (9, 3)], True, RunState.DONE),
     (StopReason.FINISHED_EARLY, Run.finish_early, True, RunState.DONE),
     (StopReason.CONSUMER_LEFT, Run.leave, True, RunState.DONE),
-    (StopReason.SILENT, lambda run: run.mark_silent("the next token did not come"), True, RunState.FAILED),
-    (StopReason.INVALID_OUTPUT, lambda run: run.invalidate("its tokens mean nothing"), True, RunState.FAILED),
+    (
+        StopReason.SILENT,
+        lambda run: run.condemn(StopReason.SILENT, "the next token did not come"),
+        True,
+        RunState.FAILED,
+    ),
+    (
+        StopReason.INVALID_OUTPUT,
+        lambda run: run.condemn(StopReason.INVALID_OUTPUT, "its tokens mean nothing"),
+        True,
+        RunState.FAILED,
+    ),
 ]
 
 

@@ -182,11 +182,11 @@ async def test_an_abort_right_after_its_run_finds_it_and_one_for_another_run_doe
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
         worker.send(frames.pack(frames.CallCommand("kv_cache_size")))
         await reports.first(frames.REPLY)  # after the load, so the model is there
-        worker.send(run_of(1, 400) + frames.pack_abort(1))
+        worker.send(run_of(1, 400) + frames.pack_numbered(frames.ABORT, 1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, ended.failure) == (1, "")
         reports.received.clear()
-        worker.send(run_of(2, 5) + frames.pack_abort(1))
+        worker.send(run_of(2, 5) + frames.pack_numbered(frames.ABORT, 1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, sum(kind == frames.TOKEN for kind, _ in reports.received)) == (2, 5)
 

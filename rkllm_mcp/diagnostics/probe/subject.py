@@ -144,7 +144,7 @@ class ProbeSubject:
         self._handle = ctypes.c_void_p()
         self._param = self.abi.new_param(library.default_param, self.load)
         # Both must live as long as the model.
-        self._callback = self.abi.callback_type(self._on_result)
+        self._callback = self.abi.types["LLMResultCallback"](self._on_result)
         self._callback_argument = self.abi.new_callback(self._callback)
         pointers = ctypes.byref(self._handle), ctypes.byref(self._param)
         status = self._call_library("rkllm_init", *pointers, self._callback_argument)

@@ -93,11 +93,6 @@ class Abi:
     leaks_images: bool = False  # every image of a run without history leaks memory (rknn-llm #529)
 
     @property
-    def callback_type(self) -> Any:
-        """C type of the result callback."""
-        return self.types["LLMResultCallback"]
-
-    @property
     def host_callback_types(self) -> tuple[Any, Any] | None:
         """C types of the tokenizer and embedding callbacks; None if the library has none."""
         names = ("LLMTokenizerCallback", "LLMGetEmbedCallback")

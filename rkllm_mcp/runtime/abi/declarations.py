@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -70,6 +70,7 @@ def zero_is_success(status: int, function: Any, _arguments: tuple[Any, ...]) -> 
     return status
 
 
+@dataclass(eq=False)
 class Declarations:
     """The declarations of one family in C's words, and the ctypes types that they name.
 
@@ -79,22 +80,27 @@ class Declarations:
         functions: result and arguments of each function.
     """
 
-    def __init__(
-        self,
-        structs: Mapping[str, Mapping[str, Any]],
-        callbacks: Mapping[str, Sequence[str]],
-        functions: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.structs = structs
-        self.callbacks = callbacks
-        self.functions = functions
-        self._types = dict(_BASE_TYPES)
+    structs: Mapping[str, Mapping[str, Any]]
+    callbacks: Mapping[str, Sequence[str]]
+    functions: Mapping[str, Sequence[str]]
+    _types: dict[str, Any] = field(default_factory=lambda: dict(_BASE_TYPES), repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """Return the type of a name such as ``int``, ``RKLLMInput*`` or ``uint8_t[104]``."""
-        if name not in self._types:
-            self._types[name] = self._build_type(name)
-        return self._types[name]
+        if name in self._types:
+            return self._types[name]
+        named_type: Any
+        if name.endswith("*"):
+            named_type = cast("type[Any]", ctypes.POINTER(self[name[:-1]]))
+        elif name.endswith("]"):
+            item, _, count = name[:-1].partition("[")
+            named_type = self[item] * int(count)
+        elif name in self.callbacks:
+            named_type = ctypes.CFUNCTYPE(*(self[part] for part in self.callbacks[name]))
+        else:
+            named_type = self._record(ctypes.Structure, name, self.structs[name])
+        self._types[name] = named_type
+        return named_type
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
@@ -104,16 +110,6 @@ class Declarations:
             check = None if name in _UNCHECKED else zero_is_success
             signatures[name] = Signature(self[result], tuple(self[argument] for argument in arguments), check)
         return signatures
-
-    def _build_type(self, name: str) -> type[Any]:
-        if name.endswith("*"):
-            return cast("type[Any]", ctypes.POINTER(self[name[:-1]]))
-        if name.endswith("]"):
-            item, _, count = name[:-1].partition("[")
-            return self[item] * int(count)
-        if name in self.callbacks:
-            return ctypes.CFUNCTYPE(*(self[part] for part in self.callbacks[name]))
-        return self._record(ctypes.Structure, name, self.structs[name])
 
     def _record(self, kind: type[Any], name: str, members: Mapping[str, Any]) -> type[Any]:
         fields: list[tuple[str, Any]] = []
