@@ -261,28 +261,14 @@ class Generation(Protocol):
         ...
 
 
-class PictureEmbedding(Protocol):
+@dataclass(frozen=True)
+class PictureEmbedding:
     """A picture as a vision encoder sees it."""
 
-    @property
-    def values(self) -> array[float]:
-        """The float32 rows, token by token."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Width of the encoder's input, pixels."""
-        ...
-
-    @property
-    def height(self) -> int:
-        """Height of the encoder's input, pixels."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a picture."""
-        ...
+    values: array[float]  # float32, row by row; all rows of a token follow each other
+    width: int  # of the encoder's input, pixels
+    height: int
+    tokens: int  # of a picture
 
 
 class Vision(Protocol):

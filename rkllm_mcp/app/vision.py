@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -11,14 +11,14 @@ from anyio import to_thread
 
 from rkllm_mcp.app.settings import picture_tags
 from rkllm_mcp.errors import ModelFileError
-from rkllm_mcp.generation import ImageTags
+from rkllm_mcp.generation import ImageTags, PictureEmbedding
 from rkllm_mcp.messages import Picture
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.models.compatibility import check_width
 from rkllm_mcp.models.rkllm_header import embedding_width
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.extras import set_chat_template
-from rkllm_mcp.runtime.vision.encoder import EncodedPicture, VisionEncoder, open_encoder, read_picture
+from rkllm_mcp.runtime.vision.encoder import VisionEncoder, read_picture
 
 # Size to which a picture is read to see whether it can be.
 _LOOK = (16, 16)
@@ -46,7 +46,7 @@ class ModelVision:
         await self._engine.ready()
         return (await self.encoder.shape()).tokens
 
-    async def embedding(self, picture: Picture) -> EncodedPicture:
+    async def embedding(self, picture: Picture) -> PictureEmbedding:
         """Return the embedding of a picture, after the language model is loaded.
 
         Raises:
@@ -83,5 +83,5 @@ async def open_vision(engine: Engine, model: ModelFolder, encoder: Path) -> Asyn
             f"{model.folder} has a vision encoder, and the template {model.card.template!r} no tags for pictures.",
             "Write picture_tags = [before, behind, in place of a token] into its model.toml.",
         )
-    async with open_encoder(encoder) as opened:
+    async with aclosing(VisionEncoder(encoder)) as opened:
         yield ModelVision(engine, opened, model, tags)

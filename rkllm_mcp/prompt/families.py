@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -51,11 +51,11 @@ _NAMED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+@dataclass(eq=False)
 class Templates(Mapping[str, ChatTemplate]):
     """The templates by name; each file is read when it is first needed."""
 
-    def __init__(self) -> None:
-        self._read: dict[str, ChatTemplate] = {}
+    _read: dict[str, ChatTemplate] = field(default_factory=dict[str, ChatTemplate])
 
     def __getitem__(self, name: str) -> ChatTemplate:
         if name not in self._read:

@@ -266,18 +266,21 @@ class ToolForm:
         """Return one tool as it is in the list."""
         return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]
 
-    def call(self, call: ToolCall) -> list[Segment]:
-        """Return a call as the model would have written it, for turns without stored tokens."""
-        written = [PlainText(self.call_style.begin(call.name)), *self.call_style.rest(call.arguments)]
-        return [ControlText(self.call_opening), *written, ControlText(self.call_closing)]
-
     def calls(self, calls: Sequence[ToolCall], *, after_text: bool = False) -> list[Segment]:
-        """Return all calls of an answer with the text around and between them, empty without calls."""
+        """Return all calls of an answer as the model would have written them, empty without calls.
+
+        They are for turns without stored tokens.
+        """
         if not calls:
             return []
         segments: list[Segment] = [ControlText((self.text_separator if after_text else "") + self.calls_opening)]
         for index, call in enumerate(calls):
-            segments += [ControlText(self.call_separator if index else ""), *self.call(call)]
+            segments += [
+                ControlText((self.call_separator if index else "") + self.call_opening),
+                PlainText(self.call_style.begin(call.name)),
+                *self.call_style.rest(call.arguments),
+                ControlText(self.call_closing),
+            ]
         return [*segments, ControlText(self.calls_closing)]
 
     def in_language(self, language: str) -> ToolForm:

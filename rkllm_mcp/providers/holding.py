@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from rkllm_mcp.generation import HeldLimits
+from rkllm_mcp.generation import GenerationOptions, HeldLimits
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 from rkllm_mcp.sampling import Sampling
 from rkllm_mcp.toolcalls.constraint import Constraint, HeldText
@@ -199,14 +199,12 @@ class Holding:
         self.is_corrected = False
         return again
 
-    def most_tokens(self, left: int) -> int:
-        """Return how many tokens the next run may have, of those that are left for the response."""
+    def run_options(self, options: GenerationOptions, written: int) -> GenerationOptions:
+        """Return the options of the next run; ``options`` are those of the response, which has ``written`` tokens."""
+        left = options.max_new_tokens - written
         most = _HOT_TOKENS if self.is_hot else left if self._heard is None else min(left, _HEARD_TOKENS)
-        return max(1, most)
-
-    def sampling(self, usual: Sampling | None) -> Sampling | None:
-        """Return the sampling of the next run."""
-        return _HOTTEST if self.is_hot and usual is not None else usual
+        sampling = _HOTTEST if self.is_hot and options.sampling is not None else options.sampling
+        return replace(options, max_new_tokens=max(1, most), sampling=sampling)
 
     def _hold(self, held: HeldText, phase: _Phase, ids: Sequence[int]) -> None:
         self._held, self._phase = held, phase

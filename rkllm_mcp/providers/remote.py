@@ -21,18 +21,17 @@ from anyio import to_thread
 
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import Status, Usage
+from rkllm_mcp.events import Usage
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.protocols import Deadline, EventSink, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
-    dispensable_in,
     failure,
-    is_about_tools,
     no_stream,
     problem_of,
+    rejected_part,
     silent,
     unreachable,
 )
@@ -167,9 +166,15 @@ class RemoteModel(ABC):
                 try:
                     return turn.turn(await self._request_turn(conversation, model_round, turn, sink))
                 except _AskOtherwiseError as otherwise:
-                    statuses = self._adapt(otherwise, model_round)
-                if statuses:
-                    sink.feed(statuses)
+                    part = otherwise.part
+                # A line says so if this changes an option that was wished.
+                if part == "tools":
+                    self._can_use_tools = False
+                    sink.feed([status_line("without_tools", name=self.name)])
+                    continue
+                self._refused |= {part}
+                if getattr(model_round.options.sampling, part, None) is not None:
+                    sink.feed([status_line("without_option", name=self.name, part=part)])
         except PromptTooLongError:
             is_refused = not turn.has_content
             raise
@@ -206,16 +211,6 @@ class RemoteModel(ABC):
     def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
         """Hook that is called after a complete round."""
         del conversation, answer
-
-    def _adapt(self, otherwise: _AskOtherwiseError, model_round: Round) -> list[Status]:
-        """Store a parameter that the service rejected; return a status line if this changes a requested option."""
-        part = otherwise.part
-        if part == "tools":
-            self._can_use_tools = False
-            return [status_line("without_tools", name=self.name)]
-        self._refused |= {part}
-        wished = getattr(model_round.options.sampling, part, None) is not None
-        return [status_line("without_option", name=self.name, part=part)] if wished else []
 
     async def _request_turn(
         self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink
@@ -313,7 +308,7 @@ class RemoteModel(ABC):
         """Return the exception for an error that the service reported."""
         problem = problem_of(error, self.service)
         if not answer.has_content:
-            part = "tools" if model_round.tools and is_about_tools(problem) else dispensable_in(problem, request)
+            part = rejected_part(problem, request)
             if part is not None:
                 return _AskOtherwiseError(part)
         return failure(problem, self.service, _prompt_tokens(model_round))

@@ -107,14 +107,12 @@ def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
     )
 
 
-def is_about_tools(problem: ServiceProblem) -> bool:
-    """Return True if the service reports that its model does not support tools."""
-    is_refused = problem.parameter == "tools" and _REFUSED.search(problem.message) is not None
-    return problem.status in _CLIENT_ERRORS and (is_refused or _NO_TOOLS.search(problem.message) is not None)
-
-
-def dispensable_in(problem: ServiceProblem, request: Mapping[str, Any]) -> str | None:
-    """Return the optional parameter that the service rejected, or None."""
+def rejected_part(problem: ServiceProblem, request: Mapping[str, Any]) -> str | None:
+    """Return the optional parameter that the service rejected; ``tools`` if its model does not support tools."""
+    if "tools" in request and problem.status in _CLIENT_ERRORS:
+        is_refused = problem.parameter == "tools" and _REFUSED.search(problem.message) is not None
+        if is_refused or _NO_TOOLS.search(problem.message) is not None:
+            return "tools"
     if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
         return None
     for key in DISPENSABLE:

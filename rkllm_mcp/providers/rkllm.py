@@ -517,10 +517,7 @@ class RkllmModel:
         parts: list[RunStats] = []
         try:
             while not parts or self._goes_on(run, options.max_new_tokens, parts[-1], sink):
-                part = options
-                if run.holding is not None:
-                    most = run.holding.most_tokens(options.max_new_tokens - len(run.ids))
-                    part = replace(options, max_new_tokens=most, sampling=run.holding.sampling(run.sampling))
+                part = options if run.holding is None else run.holding.run_options(options, len(run.ids))
                 async with self._engine.generation(self._input(run), part) as generation:
                     if not parts:
                         expected = self._progress.of(conversation.id)

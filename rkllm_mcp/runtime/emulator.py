@@ -62,15 +62,13 @@ def _built(name: str, options: Sequence[str], library: str) -> Path:
     try:
         built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _not_built(name, str(error)) from None
-    path = out / library
-    if built.returncode != 0 or not path.is_file():
-        raise _not_built(name, built.stderr.strip() or f"the build ended with code {built.returncode}")
-    return path
-
-
-def _not_built(name: str, reason: str) -> LibraryNotFoundError:
-    return LibraryNotFoundError(
+        reason = str(error)
+    else:
+        path = out / library
+        if built.returncode == 0 and path.is_file():
+            return path
+        reason = built.stderr.strip() or f"the build ended with code {built.returncode}"
+    raise LibraryNotFoundError(
         f"The emulated runtime {name} could not be built: {reason[:_REASON_CHARS]}",
         f"Install a C compiler: sudo apt install gcc, or without root: {install_command('compiler')}",
     )

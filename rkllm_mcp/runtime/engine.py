@@ -637,7 +637,21 @@ class Engine:
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
-            self._on_run_ended(frames.unpack_run_ended(body))
+            ended, run, command = frames.unpack_run_ended(body), self._forget_current(), self._command
+            if run is not None and command is not None:
+                self._check_arithmetic(run)
+                run.end(ended, self._explanation() if ended.failure else "")
+                self._cache.after(run, command)
+                changes, self._cache_changes = self._cache_changes, []
+                for change in changes:
+                    change()
+                if (perf := ended.report.perf) is not None:
+                    self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
+                if not ended.failure:
+                    self.supervisor.record.is_proven = True
+            self._expect_reply()
+            # After the consumer, which may expect another run.
+            asyncio.get_running_loop().call_soon(self._start_next)
         elif kind == frames.ROWS:
             rows = frames.unpack_rows(body)
             if self._current is not None and self._current.number == rows.run:
@@ -653,23 +667,6 @@ class Engine:
                 self._start_next()
         else:
             self.supervisor.on_load_report(kind, body)
-
-    def _on_run_ended(self, ended: frames.RunEnded) -> None:
-        run, command = self._forget_current(), self._command
-        if run is not None and command is not None:
-            self._check_arithmetic(run)
-            run.end(ended, self._explanation() if ended.failure else "")
-            self._cache.after(run, command)
-            changes, self._cache_changes = self._cache_changes, []
-            for change in changes:
-                change()
-            if (perf := ended.report.perf) is not None:
-                self._pace.record_prefill(perf.prefill_tokens, perf.prefill_ms)
-            if not ended.failure:
-                self.supervisor.record.is_proven = True
-        self._expect_reply()
-        # After the consumer, which may expect another run.
-        asyncio.get_running_loop().call_soon(self._start_next)
 
     def _explanation(self) -> str:
         worker = self.supervisor.worker

@@ -13,7 +13,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -138,7 +138,14 @@ class PromptFiles:
     def draft(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
         """Return a path to write to, or raise an OSError; call ``keep`` on success, and ``discard`` always."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._sweep()
+        # Unfinished files of processes that no longer run.
+        for path in self.folder.iterdir():
+            if not path.suffix[1:].isdigit() or Path(f"/proc/{path.suffix[1:]}").exists():
+                continue
+            if path.is_dir():
+                _remove(path)
+            else:
+                path.unlink(missing_ok=True)
         if shutil.disk_usage(self.folder).free < len(ids) * _MOST_TOKEN_BYTES + _MARGIN_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         aside = self._entry(subject, ids).with_suffix(f".{os.getpid()}")
@@ -173,7 +180,12 @@ class PromptFiles:
         _remove(entry)
         draft.parent.rename(entry)
         self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
-        self._trim(spare=entry)
+        folders = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
+        total = sum(_figure(path / _DATA, "st_size") for path in folders)
+        for path in sorted(folders, key=lambda path: _figure(path, "st_mtime_ns")):
+            if total > self._limit_bytes and path != entry:
+                total -= _figure(path / _DATA, "st_size")
+                _remove(path)
         return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=stored_tokens is not None)
 
     def prove(self, saved: SavedPrompt) -> None:
@@ -216,25 +228,6 @@ class PromptFiles:
             return "its file is damaged"
         self._verified[data] = changed
         return ""
-
-    def _sweep(self) -> None:
-        """Remove unfinished files of processes that no longer run."""
-        for path in self.folder.iterdir():
-            if not path.suffix[1:].isdigit() or Path(f"/proc/{path.suffix[1:]}").exists():
-                continue
-            if path.is_dir():
-                _remove(path)
-            else:
-                path.unlink(missing_ok=True)
-
-    def _trim(self, spare: Path) -> None:
-        folders = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
-        entries = sorted(folders, key=lambda entry: _figure(entry, "st_mtime_ns"))
-        total = sum(map(_size, entries))
-        for entry in entries:
-            if total > self._limit_bytes and entry != spare:
-                total -= _size(entry)
-                _remove(entry)
 
     def _refusals(self) -> dict[str, str]:
         try:
@@ -289,10 +282,6 @@ def _remove(entry: Path) -> None:
     with suppress(OSError):
         (entry / _MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(entry, ignore_errors=True)
-
-
-def _size(entry: Path) -> int:
-    return _figure(entry / _DATA, "st_size")
 
 
 def _figure(path: Path, name: str) -> int:
@@ -489,6 +478,7 @@ _LONGEST_WAIT_S = 120.0
 _REMEMBERED = 64
 
 
+@dataclass(eq=False)
 class PrefixExchange:
     """Keep the long prefixes of several programs, of which the one KV cache holds one.
 
@@ -497,18 +487,18 @@ class PrefixExchange:
     runtime that ends the run that saves (1.3.0 on). A file that cannot be written or used costs time only.
     """
 
-    def __init__(self, engine: Engine, model_file: Path, files: PromptFiles) -> None:
-        self._engine = engine
-        self._model_file = model_file
-        self._files = files
-        self._subject: CacheSubject | None = None
-        self._caches: dict[str, PromptCaches] = {}
-        # The prefix of the latest prompt, which the KV cache may hold, and its owner.
-        self._resident: tuple[Sequence[int], str] = ((), "")
-        self._unused = 0
-        self._replaced: list[str] = []  # digests of prefixes that were replaced without being saved, the latest last
-        self._limit_tokens = math.inf  # length of the shortest prefix that could not be saved
-        self._lock = anyio.Lock()
+    _engine: Engine
+    _model_file: Path
+    _files: PromptFiles
+    _subject: CacheSubject | None = None
+    _caches: dict[str, PromptCaches] = field(default_factory=dict[str, PromptCaches])
+    # The prefix of the latest prompt, which the KV cache may hold, and its owner.
+    _resident: tuple[Sequence[int], str] = ((), "")
+    _unused: int = 0
+    # Digests of prefixes that were replaced without being saved, the latest last.
+    _replaced: list[str] = field(default_factory=list[str])
+    _limit_tokens: float = math.inf  # length of the shortest prefix that could not be saved
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def exchange(self, prompt: Sequence[int], prefix_tokens: int, owner: str) -> None:
         """Save the prefix that a prompt is about to replace, and load the prompt's own if it is saved.
@@ -549,20 +539,17 @@ class PrefixExchange:
             # It is unknown if the runtime makes a copy of what it writes.
             return
         caches = await self._caches_of(owner)
-        if caches.is_refused or caches.has(resident) or not self._is_expected_again(resident):
+        if caches.is_refused or caches.has(resident):
+            return
+        digest = _ids_digest(resident)
+        if self._unused >= _MOST_UNUSED and digest not in self._replaced:
+            # It is new, and the latest ones were saved in vain: each may hold the time.
+            self._replaced = [*self._replaced, digest][-_REMEMBERED:]
             return
         if await caches.save(resident):
             self._unused += 1
         else:
             self._limit_tokens = len(resident)
-
-    def _is_expected_again(self, prefix: Sequence[int]) -> bool:
-        """Return False for a prefix that is new, where the latest ones were saved in vain: each may hold the time."""
-        digest = _ids_digest(prefix)
-        if self._unused < _MOST_UNUSED or digest in self._replaced:
-            return True
-        self._replaced = [*self._replaced, digest][-_REMEMBERED:]
-        return False
 
     async def _load(self, prefix: Sequence[int], owner: str) -> None:
         if not self._lacks(prefix):

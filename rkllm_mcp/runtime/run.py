@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import FeedTokens, FinishReason, RunStats, Token, TokenInput
@@ -93,12 +94,14 @@ class RunMeasures:
     report: RunReport = field(default_factory=RunReport)
 
 
+@dataclass(eq=False)
 class TokenDecoder:
     """Joins characters whose UTF-8 bytes come in several tokens; ``is_partial`` while one is incomplete."""
 
-    def __init__(self) -> None:
-        self.is_partial = False
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    is_partial: bool = False
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=partial(codecs.getincrementaldecoder("utf-8"), "replace")
+    )
 
     def decode(self, text: bytes) -> str:
         """Return the text of a token, with the parts of earlier tokens."""

@@ -403,7 +403,17 @@ class RunQueue(Generic[_Run]):
 
     def next(self, cached: Sequence[int]) -> _Run | None:
         """Remove and return the run to start now; None if none waits or all are held for the expected run."""
-        return self.take(cached) if self._runs and not self._holds(cached) else None
+        if not self._runs:
+            return None
+        if self._expected is not None and self._runs[0].skipped < self._max_skips:
+            until = self._expected.hold_until(self._runs[self._choose_index(cached)], cached, self._cost_s)
+            loop = asyncio.get_running_loop()
+            if loop.time() < until:
+                if self._hold is not None:
+                    self._hold.cancel()
+                self._hold = loop.call_at(until, self._resume)
+                return None
+        return self.take(cached)
 
     def take(self, cached: Sequence[int]) -> _Run:
         """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start."""
@@ -434,16 +444,3 @@ class RunQueue(Generic[_Run]):
         reused = [common_prefix(run.tokens, cached) for run in self._runs]
         best = max(range(len(reused)), key=lambda index: (reused[index], -index))
         return best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0
-
-    def _holds(self, cached: Sequence[int]) -> bool:
-        """Return True while waiting runs are held for the expected run."""
-        if self._expected is None or self._runs[0].skipped >= self._max_skips:
-            return False
-        until = self._expected.hold_until(self._runs[self._choose_index(cached)], cached, self._cost_s)
-        loop = asyncio.get_running_loop()
-        if loop.time() >= until:
-            return False
-        if self._hold is not None:
-            self._hold.cancel()
-        self._hold = loop.call_at(until, self._resume)
-        return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -66,14 +65,10 @@ class EngineSettings(LoadParameters):
     def load_parameters(self) -> LoadParameters:
         """Return the parameters of rkllm_init."""
         values = {parameter.name: getattr(self, parameter.name) for parameter in fields(LoadParameters)}
-        values["model_path"], values["library"] = _absolute(self.model_path), str(self.library)
+        values["model_path"], values["library"] = str(Path(self.model_path).expanduser().absolute()), str(self.library)
         if self.embedding_table is not None:
-            values["embedding_table"] = _absolute(self.embedding_table)
+            values["embedding_table"] = str(Path(self.embedding_table).expanduser().absolute())
         return LoadParameters(**values)
-
-
-def _absolute(path: str | PathLike[str]) -> str:
-    return str(Path(path).expanduser().absolute())
 
 
 DOMAINS = 16

@@ -62,16 +62,16 @@ class PrefillPace:
         return self._limits.prefill_base_s + self._limits.prefill_factor * expected_s
 
 
+@dataclass(eq=False)
 class Watchdog:
-    """One timer for the runtime's next sign of life; ``on_silence`` gets a message when it expires."""
+    """One timer for the runtime's next sign of life."""
 
-    def __init__(self, on_silence: Callable[[str], None]) -> None:
-        self._on_silence = on_silence
-        self._timer: asyncio.TimerHandle | None = None
-        self._limit_s = 0.0
-        self._event = ""
-        self._now = time.monotonic
-        self._fed_at = 0.0
+    _on_silence: Callable[[str], None]  # gets a message when it expires
+    _timer: asyncio.TimerHandle | None = None
+    _limit_s: float = 0.0
+    _event: str = ""
+    _now: Callable[[], float] = time.monotonic
+    _fed_at: float = 0.0
 
     def start(self, event: str, limit_s: float) -> None:
         """Allow ``limit_s`` seconds of silence until ``event`` (a noun phrase), in place of the previous limit."""

@@ -114,7 +114,11 @@ class SendQueue:
         while self._is_open:
             self._overflowing.acquire()
             try:
-                while (frame := self._first_overflow()) is not None:
+                while True:
+                    with self._lock:
+                        frame = self._overflow[0] if self._overflow else None
+                    if frame is None:
+                        break
                     self._connection.sendall(frame)
                     # Removed only now: while the queue is not empty, later frames are queued after it.
                     with self._lock:
@@ -129,10 +133,6 @@ class SendQueue:
         self._overflow.clear()
         with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
-
-    def _first_overflow(self) -> bytes | None:
-        with self._lock:
-            return self._overflow[0] if self._overflow else None
 
 
 # Time limit for aborting and destroying the model at the end; after that the process exits anyway.

@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -102,14 +102,14 @@ _SOCKET_BYTES = 1_048_576
 _KILL_TIMEOUT_S = 5.0
 
 
+@dataclass(eq=False)
 class _Link(asyncio.BufferedProtocol):
     """The host's end of the socket: bytes to frames."""
 
-    def __init__(self, on_frames: OnFrames) -> None:
-        self._on_frames = on_frames
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._reader = frames.FrameReader()
-        self.is_lost = asyncio.Event()
+    _on_frames: OnFrames
+    _buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(_BUFFER_BYTES)))
+    _reader: frames.FrameReader = field(default_factory=frames.FrameReader)
+    is_lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's name and signature
         return self._buffer
@@ -121,11 +121,11 @@ class _Link(asyncio.BufferedProtocol):
         self.is_lost.set()
 
 
+@dataclass(eq=False)
 class _Exit(asyncio.SubprocessProtocol):
     """End of the process."""
 
-    def __init__(self) -> None:
-        self.has_exited = asyncio.Event()
+    has_exited: asyncio.Event = field(default_factory=asyncio.Event)
 
     def process_exited(self) -> None:
         self.has_exited.set()

@@ -112,7 +112,7 @@ def test_results_come_in_order_with_errors_marked_and_a_note_after_them() -> Non
 
 def test_a_forced_call_is_the_beginning_of_a_written_one() -> None:
     for form in TOOL_FORMS.values():
-        whole = text_of(form.call(ToolCall("1", "get_weather", {"title": "x"})))
+        whole = text_of(form.calls([ToolCall("1", "get_weather", {"title": "x"})]))
         assert whole.startswith(text_of(form.call_beginning("get_weather")))
         assert whole.startswith(text_of(form.call_beginning("get_weather", opens_arguments=True)))
 

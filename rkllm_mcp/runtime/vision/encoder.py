@@ -12,9 +12,7 @@ import subprocess
 import sys
 from array import array
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -31,6 +29,7 @@ from rkllm_mcp.errors import (
     RuntimeUnusableError,
     WorkerDiedError,
 )
+from rkllm_mcp.generation import PictureEmbedding
 from rkllm_mcp.messages import Picture
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.emulator import emulated_encoder_library
@@ -55,31 +54,8 @@ _PICTURE_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.run
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 
 
-@dataclass(frozen=True)
-class EncodedPicture:
-    """A picture as the encoder sees it."""
-
-    values: array[float]  # float32, row by row; all rows of a token follow each other
-    shape: EncoderShape
-
-    @property
-    def width(self) -> int:
-        """Width of the encoder's input, pixels."""
-        return self.shape.width
-
-    @property
-    def height(self) -> int:
-        """Height of the encoder's input, pixels."""
-        return self.shape.height
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a picture."""
-        return self.shape.tokens
-
-
 class VisionEncoder:
-    """Encode pictures, one at a time; ``open_encoder`` creates it."""
+    """Encode pictures, one at a time; the encoder is loaded at the first one. Use it under ``aclosing``."""
 
     def __init__(self, model: Path) -> None:
         self.model = model  # its file
@@ -91,14 +67,9 @@ class VisionEncoder:
         self._loaded: asyncio.Future[frames.EncoderLoaded]
         self._rows: asyncio.Future[bytes]
         self._expected = 0
-        self._cache: OrderedDict[str, EncodedPicture] = OrderedDict()
+        self._cache: OrderedDict[str, PictureEmbedding] = OrderedDict()
         self.runs = 0  # pictures that the NPU has encoded
         self.version = ""  # release of librknnrt.so; empty until it is loaded
-
-    @property
-    def is_loaded(self) -> bool:
-        """True while the encoder is in memory."""
-        return self._worker is not None
 
     @property
     def picture_tokens(self) -> int:
@@ -107,7 +78,7 @@ class VisionEncoder:
 
     @property
     def worker_pid(self) -> int | None:
-        """Process id of the encoder's process; None without one."""
+        """Process id of the encoder's process; None while the encoder is not in memory."""
         return self._worker.pid if self._worker else None
 
     async def shape(self) -> EncoderShape:
@@ -121,7 +92,7 @@ class VisionEncoder:
         async with self._lock:
             return (await self._load())[1]
 
-    async def encode(self, picture: Picture) -> EncodedPicture:
+    async def encode(self, picture: Picture) -> PictureEmbedding:
         """Return the embedding of a picture.
 
         Raises:
@@ -149,7 +120,7 @@ class VisionEncoder:
                     self._cache.popitem(last=False)
             return embedding
 
-    async def _encode(self, picture: Picture) -> EncodedPicture:
+    async def _encode(self, picture: Picture) -> PictureEmbedding:
         # The size of the input is the encoder's.
         shape = self._shape or (await self._load())[1]
         pixels = await read_picture(picture.data, shape.width, shape.height)
@@ -162,13 +133,13 @@ class VisionEncoder:
         values: array[float] = array("f", rows)
         available = available_bytes()
         if available is not None and available < _LEAST_AVAILABLE:
-            await self._end()
-        return EncodedPicture(values, shape)
+            await self.aclose()
+        return PictureEmbedding(values, shape.width, shape.height, shape.tokens)
 
     async def _load(self) -> tuple[WorkerProcess, EncoderShape]:
         if self._worker is not None and self._worker.is_gone:
             # It died between two pictures, as by the kernel's choice when memory ran out.
-            await self._end()
+            await self.aclose()
         if self._worker is not None and self._shape is not None:
             return self._worker, self._shape
         find = (
@@ -184,7 +155,7 @@ class VisionEncoder:
             loaded = await self._reply(worker, frames.pack(command), self._loaded, _LOAD_TIMEOUT_S, doing)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self._end()
+                await self.aclose()
             raise
         self.version = loaded.version
         self._worker, self._shape = worker, EncoderShape(*loaded.shape)
@@ -206,7 +177,7 @@ class VisionEncoder:
         finally:
             gone.cancel()
             reply.cancel()
-        await self._end()
+        await self.aclose()
         raise death
 
     def _on_frames(self, received: list[tuple[int, bytes]]) -> None:
@@ -217,43 +188,26 @@ class VisionEncoder:
                 report = frames.unpack(frames.LoadFailed, body)
                 error = _LOAD_ERRORS.get(report.error, ModelLoadError)
                 self._loaded.set_exception(error(report.message, report.remedy))
-            elif kind in (frames.ENCODED, frames.ENCODE_FAILED) and not self._rows.done():
-                self._on_picture(kind, body)
+            # A picture that was given up is ignored.
+            elif kind == frames.ENCODE_FAILED and not self._rows.done():
+                failed = frames.unpack(frames.EncodeFailed, body)
+                if failed.number == self._expected:
+                    self._rows.set_exception(RunRejectedError(failed.failure, task="the picture"))
+            elif kind == frames.ENCODED and not self._rows.done():
+                number, rows = frames.unpack_numbered(body)
+                if number == self._expected:
+                    self._rows.set_result(rows)
 
-    def _on_picture(self, kind: int, body: bytes) -> None:
-        """Resolve the expected picture; ignore one that was given up."""
-        if kind == frames.ENCODE_FAILED:
-            failed = frames.unpack(frames.EncodeFailed, body)
-            if failed.number == self._expected:
-                self._rows.set_exception(RunRejectedError(failed.failure, task="the picture"))
-            return
-        number, rows = frames.unpack_numbered(body)
-        if number == self._expected:
-            self._rows.set_result(rows)
-
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
+        """End the encoder's process; the next picture starts it again."""
         self._worker = None
         stack, self._end_worker = self._end_worker, AsyncExitStack()
         await stack.aclose()
-
-    async def close(self) -> None:
-        """End the encoder's process."""
-        await self._end()
 
 
 _LOAD_ERRORS: dict[str, type[RuntimeUnusableError]] = {
     error.__name__: error for error in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())
 }
-
-
-@asynccontextmanager
-async def open_encoder(model: Path) -> AsyncGenerator[VisionEncoder, None]:
-    """Return the encoder of a .rknn file, which is loaded at the first picture, and end it at the end."""
-    encoder = VisionEncoder(model)
-    try:
-        yield encoder
-    finally:
-        await encoder.close()
 
 
 async def read_picture(data: bytes, width: int, height: int, memory_bytes: int = PICTURE_MEMORY_BYTES) -> bytes:

@@ -173,7 +173,12 @@ class NativeEncoder:
             self._functions.rknn_outputs_release(self._context, self.shape.outputs, outputs)
         except CallFailedError as error:
             raise RunRejectedError(f"the vision encoder failed: {error}") from None
-        return self._interleave_rows()
+        if len(self._buffers) == 1:
+            return bytes(self._buffers[0])
+        views = [memoryview(buffer).cast("B") for buffer in self._buffers]
+        size = self.shape.row * _FLOAT_BYTES
+        starts = range(0, self.shape.tokens * size, size)
+        return b"".join(view[start : start + size] for start in starts for view in views)
 
     def use_all_cores(self) -> None:
         """Use as many cores as the NPU has; they are used from the beginning."""
@@ -190,15 +195,6 @@ class NativeEncoder:
     def destroy(self) -> None:
         """Free the model."""
         self._functions.rknn_destroy(self._context)
-
-    def _interleave_rows(self) -> bytes:
-        """Return the rows of all outputs, token by token."""
-        if len(self._buffers) == 1:
-            return bytes(self._buffers[0])
-        views = [memoryview(buffer).cast("B") for buffer in self._buffers]
-        size = self.shape.row * _FLOAT_BYTES
-        starts = range(0, self.shape.tokens * size, size)
-        return b"".join(view[start : start + size] for start in starts for view in views)
 
     def _query(self, command: int, struct: Any) -> Any:
         self._functions.rknn_query(self._context, command, ctypes.cast(byref(struct), c_void_p), sizeof(struct))

@@ -147,21 +147,17 @@ def _reduce(image: Image.Image, width: int, height: int) -> Image.Image:
     small.info = {name: image.info[name] for name in ("exif",) if name in image.info}
     # A conversion of the whole would take as much memory again.
     for top in range(0, image.height, rows):
-        band = _with_eight_bits(image.crop((0, top, image.width, min(top + rows, image.height))))
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
+        if band.mode == "P" or "transparency" in band.info:
+            band = band.convert("RGBA")
+        elif band.mode in ("I", "F") or band.mode.startswith("I;16"):
+            # 16 bits; a conversion would clip them.
+            band = band.convert("I").point(lambda value: value * (1 / 256)).convert("L")
         if band.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
             background = Image.new("RGBA", band.size, _BACKGROUND)
             band = Image.alpha_composite(background, band.convert("RGBA"))
         small.paste(band.convert("RGB").reduce(factor), (0, top // factor))
     return small
-
-
-def _with_eight_bits(image: Image.Image) -> Image.Image:
-    if image.mode == "P" or "transparency" in image.info:
-        return image.convert("RGBA")
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        # 16 bits; a conversion would clip them.
-        return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
-    return image
 
 
 def _on_grey(image: Image.Image, width: int, height: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -13,7 +13,7 @@ import pytest
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.messages import Picture
-from rkllm_mcp.runtime.vision.encoder import VisionEncoder, open_encoder
+from rkllm_mcp.runtime.vision.encoder import VisionEncoder
 from tests.support.pictures import BLUE_ABOVE_RED, RED_ABOVE_BLUE, emulated_encoder
 
 pytestmark = pytest.mark.anyio
@@ -23,22 +23,22 @@ FIRST, SECOND = Picture.of(RED_ABOVE_BLUE), Picture.of(BLUE_ABOVE_RED)
 @asynccontextmanager
 async def encoder_in(folder: Path, lines: str = "outputs 1") -> AsyncGenerator[VisionEncoder, None]:
     with anyio.fail_after(60):
-        async with open_encoder(emulated_encoder(folder, lines=lines)) as encoder:
+        async with aclosing(VisionEncoder(emulated_encoder(folder, lines=lines))) as encoder:
             yield encoder
 
 
 async def test_a_picture_is_encoded_once_however_often_it_is_sent(tmp_path: Path) -> None:
     async with encoder_in(tmp_path, "outputs 4") as encoder:
-        assert not encoder.is_loaded
+        assert encoder.worker_pid is None
         first = await encoder.encode(FIRST)
-        assert (first.shape.tokens, len(first.values), encoder.version) == (16, 16 * 4 * 16, "2.3.2")
+        assert (first.tokens, len(first.values), encoder.version) == (16, 16 * 4 * 16, "2.3.2")
         pid = encoder.worker_pid
         async with anyio.create_task_group() as group:
             for picture in (FIRST, SECOND, FIRST, SECOND):
                 group.start_soon(encoder.encode, picture)
         assert await encoder.encode(FIRST) is first
         assert (encoder.runs, encoder.worker_pid) == (2, pid)
-    assert not encoder.is_loaded
+    assert encoder.worker_pid is None
 
 
 async def test_a_picture_that_cannot_be_read_leaves_the_encoder_ready(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_an_exception_in_the_library_costs_one_picture(
             faulty.setenv("RKNN_EMULATOR_FAULTS", f"throw at {place}")
             with pytest.raises(WorkerDiedError, match=r"SIGABRT.*std::out_of_range"):
                 await encoder.encode(FIRST)
-        assert (await encoder.encode(FIRST)).shape.tokens == 16
+        assert (await encoder.encode(FIRST)).tokens == 16
 
 
 async def test_a_process_that_is_killed_in_between_costs_no_picture(tmp_path: Path) -> None:
