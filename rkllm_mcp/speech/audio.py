@@ -7,10 +7,11 @@ files are attacked; PyAV belongs to the extra ``speech``.
 from __future__ import annotations
 
 import io
+import struct
 import sys
 import wave
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
@@ -179,12 +180,9 @@ def _check_length(frames: int, rate: int) -> None:
 def wav_header(rate: int, sample_bytes: int | None = None) -> bytes:
     """Return the header of a WAV with one channel of 16 bits; of unknown length if ``sample_bytes`` is None."""
     size = _UNKNOWN_BYTES if sample_bytes is None else sample_bytes
-    parts = (b"RIFF", _u32(min(_UNKNOWN_BYTES, size + 36)), b"WAVEfmt ", _u32(16), b"\x01\x00\x01\x00", _u32(rate))
-    return b"".join((*parts, _u32(rate * SAMPLE_BYTES), b"\x02\x00\x10\x00data", _u32(size)))
-
-
-def _u32(value: int) -> bytes:
-    return value.to_bytes(4, "little")
+    riff = struct.pack("<4sI4s", b"RIFF", min(_UNKNOWN_BYTES, size + 36), b"WAVE")
+    samples = struct.pack("<HHIIHH", 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
+    return riff + struct.pack("<4sI", b"fmt ", len(samples)) + samples + struct.pack("<4sI", b"data", size)
 
 
 def wav_of(sound: Sound) -> bytes:
@@ -205,66 +203,53 @@ class SoundWriter:
             raise SoundError(message)
         self._form = form
         self._rate = 0
-        self._encoder: _Encoder | None = None
+        self._file = _Written()
+        # PyAV's, once the first part is written.
+        self._container: Any = None
+        self._stream: Any = None
 
     def write(self, sound: Sound) -> bytes:
         """Return the bytes of the next part; it has the sample rate of the first."""
         begins = not self._rate
+        if self._form not in _ENCODERS:
+            self._rate = self._rate or sound.rate
+            return (wav_header(self._rate) if begins and self._form == "wav" else b"") + sound.at(self._rate).samples
+        import av as library  # an extra
+
+        av: Any = library
         if begins:
-            rates = _ENCODERS[self._form][2] if self._form in _ENCODERS else ()
+            container, codec, rates = _ENCODERS[self._form]
             self._rate = sound.rate if not rates or sound.rate in rates else rates[0]
-            self._encoder = _Encoder(self._form, self._rate) if self._form in _ENCODERS else None
+            self._container = av.open(self._file, "w", format=container)
+            self._stream = self._container.add_stream(codec, rate=self._rate, layout="mono")
+            self._stream.bit_rate = _BIT_RATE
         sound = sound.at(self._rate)
-        if self._encoder is not None:
-            return self._encoder.encode(sound)
-        return (wav_header(self._rate) if begins and self._form == "wav" else b"") + sound.samples
-
-    def end(self) -> bytes:
-        """Return the bytes that are left."""
-        return b"" if self._encoder is None else self._encoder.end()
-
-
-class _Encoder:
-    """One stream of PyAV whose bytes are taken away as they are written."""
-
-    def __init__(self, form: str, rate: int) -> None:
-        import av  # an extra
-
-        container, codec, _ = _ENCODERS[form]
-        self._av: Any = av
-        self._file = _Written()
-        self._container: Any = av.open(self._file, "w", format=container)
-        self._stream: Any = self._container.add_stream(codec, rate=rate, layout="mono")
-        self._stream.bit_rate = _BIT_RATE
-
-    def encode(self, sound: Sound) -> bytes:
-        frame = self._av.AudioFrame.from_ndarray(_np.frombuffer(sound.samples, "<i2")[None, :], "s16", "mono")
+        frame = av.AudioFrame.from_ndarray(_np.frombuffer(sound.samples, "<i2")[None, :], "s16", "mono")
         frame.sample_rate = sound.rate
         self._container.mux(self._stream.encode(frame))
         return self._file.taken()
 
     def end(self) -> bytes:
+        """Return the bytes that are left."""
+        if self._container is None:
+            return b""
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._file.taken()
 
 
-class _Written(io.RawIOBase):
+@dataclass
+class _Written:
     """A file that cannot be wound back; what is written is kept until it is taken."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
+    parts: list[bytes] = field(default_factory=list[bytes])
 
     def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
+        self.parts.append(bytes(data))
         return len(data)
 
     def taken(self) -> bytes:
-        written, self._parts = b"".join(self._parts), []
+        written, self.parts = b"".join(self.parts), []
         return written
 
 

@@ -267,10 +267,11 @@ class _Wyoming:
         async with self._connected() as client:
             await _send(client, "synthesize", wishes)
             async for event in self._events(client):
-                if event.type == "audio-start":
-                    rate = _checked_rate(event.data)
-                elif event.type == "audio-chunk":
-                    rate = rate or _checked_rate(event.data)
+                if event.type == "audio-start" or (event.type == "audio-chunk" and not rate):
+                    rate, width, channels = (int(event.data[name]) for name in ("rate", "width", "channels"))
+                    if not (width == 2 and channels == 1 and 4_000 <= rate <= 192_000):
+                        raise ValueError(f"sound of {channels} channels with {width} bytes at {rate} a second")
+                if event.type == "audio-chunk":
                     samples += event.payload or b""
                     if len(samples) > _MOST_SOUND_BYTES:
                         raise SpeechError(self._address, "sends sound without an end")
@@ -304,13 +305,6 @@ async def _send(client: AsyncClient, kind: str, data: dict[str, Any], payload: b
     from wyoming.event import Event
 
     await client.write_event(Event(kind, data, payload))
-
-
-def _checked_rate(data: dict[str, Any]) -> int:
-    rate, width, channels = int(data["rate"]), int(data["width"]), int(data["channels"])
-    if not (width == 2 and channels == 1 and 4_000 <= rate <= 192_000):
-        raise ValueError(f"sound of {channels} channels with {width} bytes at {rate} a second")
-    return rate
 
 
 class _OpenAI:

@@ -46,23 +46,18 @@ class SpeechServer:
     recogniser: Recogniser | None = None
     speaker: Speaker | None = None
     languages: tuple[str, ...] = ("en", "ja")
-    _connections: int = field(default=0, init=False)
+    connections: int = field(default=0, init=False)
     _info: dict[str, Any] | None = field(default=None, init=False)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the events of one connection until it ends."""
-        self._connections += 1
+        self.connections += 1
         try:
-            if self._connections <= _MOST_CONNECTIONS:
+            if self.connections <= _MOST_CONNECTIONS:
                 await _Connection(self, reader, writer).run()
         finally:
-            self._connections -= 1
+            self.connections -= 1
             writer.close()
-
-    @property
-    def is_idle(self) -> bool:
-        """True while no client is connected."""
-        return not self._connections
 
     async def describe(self) -> dict[str, Any]:
         """Return the ``info`` of these programs: what they said first, as Home Assistant waits for a second only."""

@@ -297,7 +297,7 @@ async def _serve(loaded: Recogniser | Speaker, socket: str, idle_s: float) -> No
         used = loop.time()
         while not parent.done() and loop.time() - used < idle_s:
             await asyncio.wait([parent], timeout=min(1.0, idle_s))
-            used = used if server.is_idle else loop.time()
+            used = loop.time() if server.connections else used
     # A thread that computes would be waited for.
     shutil.rmtree(Path(socket).parent, ignore_errors=True)
     os._exit(0)
