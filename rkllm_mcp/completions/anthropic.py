@@ -374,11 +374,11 @@ _BLOCKS: dict[PartKind, tuple[Json, str, str]] = {
 }
 
 
+@dataclass(eq=False)
 class MessagesShape(ReplyShape):
     """The message of ``reply``."""
 
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
+    reply: Reply
 
     def begin(self) -> str:
         """Return the event before the first block; the answer's tokens are not known yet."""
@@ -415,7 +415,7 @@ class MessagesShape(ReplyShape):
     def whole(self) -> Json:
         """Return the message."""
         blocks: list[Json] = []
-        for part in self._reply.parts:
+        for part in self.reply.parts:
             block, field, _ = _BLOCKS[part.kind]
             if part.call is None:
                 blocks.append({**block, field: part.text})
@@ -426,10 +426,10 @@ class MessagesShape(ReplyShape):
 
     def _message(self, content: list[Json], reason: StopReason | None, sequence: str | None) -> Json:
         return {
-            "id": self._reply.id,
+            "id": self.reply.id,
             "type": "message",
             "role": "assistant",
-            "model": self._reply.model,
+            "model": self.reply.model,
             "content": content,
             "stop_reason": reason,
             "stop_sequence": sequence,
@@ -439,7 +439,7 @@ class MessagesShape(ReplyShape):
         }
 
     def _stop(self) -> tuple[StopReason, str | None]:
-        reply = self._reply
+        reply = self.reply
         if reply.is_cut:
             return "max_tokens", None
         if reply.calls:
@@ -448,10 +448,15 @@ class MessagesShape(ReplyShape):
         return ("stop_sequence", stop) if stop else ("end_turn", None)
 
     def _usage(self) -> Json:
-        prompt_tokens, cached_tokens = self._reply.first_usage
+        reply = self.reply
+        prompt_tokens, cached_tokens = reply.prompt_tokens, reply.cached_tokens
+        if not prompt_tokens and reply.conversation is not None:
+            # The first round has not ended.
+            prompt_tokens = reply.conversation.prompt_tokens
+            cached_tokens = max(0, prompt_tokens - reply.conversation.uncached_tokens)
         return {
             "input_tokens": prompt_tokens - cached_tokens,
-            "output_tokens": self._reply.generated_tokens,
+            "output_tokens": reply.generated_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached_tokens,
         }

@@ -35,11 +35,6 @@ Integer = Annotated[int, BeforeValidator(whole)]
 TokenId = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 
 
-def effort_of(value: Any) -> Any:
-    """Return the effort in a ``reasoning`` object of the Responses API, which bridges pass on; other values as is."""
-    return cast("dict[str, Any]", value).get("effort") if isinstance(value, dict) else value
-
-
 class EffortObject(BaseModel):
     """The ``reasoning`` object of the Responses API, as bridges pass it on."""
 
@@ -51,7 +46,13 @@ LooseContent: TypeAlias = Any
 Effort: TypeAlias = bool | Annotated[str, Field(max_length=32)] | None
 EffortInput: TypeAlias = bool | Annotated[str, Field(max_length=32)] | EffortObject | None
 # A level of thinking; vendors add new ones, and the model knows on and off.
-ThinkLevel = Annotated[Effort, BeforeValidator(effort_of, json_schema_input_type=EffortInput)]
+ThinkLevel = Annotated[
+    Effort,
+    BeforeValidator(
+        lambda value: cast("dict[str, Any]", value).get("effort") if isinstance(value, dict) else value,
+        json_schema_input_type=EffortInput,
+    ),
+]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 # How long the answer shall be, and the rule that the model reads; OpenAI's own models have learnt the words.
 Verbosity = Literal["low", "medium", "high"]
@@ -65,11 +66,7 @@ LENGTHS: Mapping[Verbosity | None, str] = {
 Limit = Positive | Literal[-1, -2]
 
 
-def known_role(value: Any) -> Any:
-    """Return the role that means the same here; any other value as it is."""
-    return _ROLES.get(value.lower(), value.lower()) if isinstance(value, str) else value
-
-
+# Roles of other servers, and those that mean the same here.
 _ROLES: Mapping[str, str] = {
     "function": "tool",
     "ipython": "tool",
@@ -77,7 +74,10 @@ _ROLES: Mapping[str, str] = {
     "human": "user",
     "ai": "assistant",
 }
-Role = Annotated[Literal["system", "developer", "user", "assistant", "tool"], BeforeValidator(known_role)]
+Role = Annotated[
+    Literal["system", "developer", "user", "assistant", "tool"],
+    BeforeValidator(lambda role: _ROLES.get(role.lower(), role.lower()) if isinstance(role, str) else role),
+]
 
 
 def content_parts(value: Any) -> Any:
@@ -85,16 +85,15 @@ def content_parts(value: Any) -> Any:
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return [
-            item if isinstance(item, (dict, BaseModel)) else {"type": "text", "text": _text(item)} for item in items
+            item
+            if isinstance(item, (dict, BaseModel))
+            else {"type": "text", "text": item if isinstance(item, str) else to_json(item)}
+            for item in items
         ]
     if isinstance(value, dict):
         is_part = isinstance(cast("dict[str, Any]", value).get("type"), str)
         return [value] if is_part else to_json(value)
-    return value if value is None else _text(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value)
+    return value if value is None or isinstance(value, str) else to_json(value)
 
 
 class ApiBody(BaseModel):

@@ -11,7 +11,7 @@ Follows OpenAI's API reference: chat completions, the objects chat completion, c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field
@@ -564,14 +564,15 @@ class ChatShape(ReplyShape):
         if part.call is None:
             return ""
         function = {"name": part.call.name, "arguments": ""}
-        return self._call_chunk({"id": part.call.id, "type": "function", "function": function})
+        call = {"index": self._calls, "id": part.call.id, "type": "function", "function": function}
+        return self._chunk({"tool_calls": [call]})
 
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece."""
         if part.kind == "text":
             return f"{self._before}{text_to_json(part.pieces[-1])}{self._after}"
         if part.call is not None:
-            return self._call_chunk({"function": {"arguments": part.text}})
+            return self._chunk({"tool_calls": [{"index": self._calls, "function": {"arguments": part.text}}]})
         return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
 
     def closing(self, part: Part) -> str:
@@ -613,9 +614,6 @@ class ChatShape(ReplyShape):
             **({"x_events": reply.events} if reply.with_events else {}),
         }
 
-    def _call_chunk(self, delta: Json) -> str:
-        return self._chunk({"tool_calls": [{"index": self._calls, **delta}]})
-
     def _chunk(self, delta: Json, finish: FinishReason | None = None, **members: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = {"usage": None} if self._with_usage else {}
@@ -637,17 +635,17 @@ def joined_completions(completions: Sequence[Json]) -> Json:
     return {**first, "choices": choices, "usage": usage}
 
 
+@dataclass(eq=False)
 class TextShape(ReplyShape):
     """The text completion of ``reply``; ``echo`` is the prompt, if the answer begins with it."""
 
-    def __init__(self, reply: Reply, *, echo: str = "", with_usage: bool = False) -> None:
-        self._reply = reply
-        self._echo = echo
-        self._with_usage = with_usage
+    reply: Reply
+    echo: str = ""
+    with_usage: bool = False
 
     def begin(self) -> str:
         """Return the prompt, if the answer begins with it."""
-        return self._chunk(self._echo) if self._echo else ""
+        return self._chunk(self.echo) if self.echo else ""
 
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece of text."""
@@ -655,18 +653,18 @@ class TextShape(ReplyShape):
 
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
-        chunks = self._chunk("", _finish_reason(self._reply))
-        return chunks + _end(self._reply, "text_completion", with_usage=self._with_usage)
+        chunks = self._chunk("", _finish_reason(self.reply))
+        return chunks + _end(self.reply, "text_completion", with_usage=self.with_usage)
 
     def whole(self) -> Json:
         """Return the response object."""
-        text = self._echo + self._reply.text("text")
-        return {**self._object(text, _finish_reason(self._reply)), "usage": _usage(self._reply)}
+        text = self.echo + self.reply.text("text")
+        return {**self._object(text, _finish_reason(self.reply)), "usage": _usage(self.reply)}
 
     def _chunk(self, text: str, finish: FinishReason | None = None) -> str:
-        usage = {"usage": None} if self._with_usage else {}
+        usage = {"usage": None} if self.with_usage else {}
         return record({**self._object(text, finish), **usage})
 
     def _object(self, text: str, finish: FinishReason | None) -> Json:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-        return {**_fields(self._reply, "text_completion"), "choices": [choice]}
+        return {**_fields(self.reply, "text_completion"), "choices": [choice]}

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.agent.handlers import ReturnCalls
 from rkllm_mcp.agent.loop import LoopSettings, run_agent
@@ -25,7 +25,7 @@ from rkllm_mcp.completions.structured_output import FormatMismatchError, Respons
 from rkllm_mcp.errors import AnswerFormatError, NoCallError, PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected
 from rkllm_mcp.generation import AnswerOptions
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolCall
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import ChatModel, EventSink, Step, feed_through
 from rkllm_mcp.tasks import run_costly
@@ -66,7 +66,7 @@ async def _answer_with_client_tools(
             is_first = len(conversation.messages) == start and conversation.listed_tools is None
             if not (is_first and request.tools and may_name):
                 raise
-            tools = _with_server(request.tools)
+            tools = [replace(tool, server=_PROGRAM) for tool in request.tools]
             conversation.listed_tools = tuple(map(without_parameters, tools))
             conversation.messages[-1:] = with_note(conversation.messages[-1], f"[{translate('model.two_steps')}]")
             sink.feed([status_line("names_only", count=len(tools))])
@@ -86,16 +86,12 @@ def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
     """Return the client's tools; the parameters of a forced tool are revealed if it is listed by name."""
     if conversation.listed_tools is None:
         return ToolSet(request.tools)
-    tools, forced = _with_server(request.tools), request.options.forced_tool
+    tools, forced = [replace(tool, server=_PROGRAM) for tool in request.tools], request.options.forced_tool
     if forced is not None and forced not in conversation.revealed_tools:
         tool = next(tool for tool in tools if tool.name == forced)
         conversation.revealed_tools[forced] = tool
         conversation.messages[-1:] = with_note(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
     return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools)
-
-
-def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    return [replace(tool, server=_PROGRAM) for tool in tools]
 
 
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
@@ -142,16 +138,16 @@ class _CacheStep(Step):
             self._cache.drop(self._branch)
 
 
+@dataclass(eq=False)
 class _FormatStep(Step):
     """The step that holds the text of an answer with a response format back until it is checked."""
 
-    def __init__(self, form: ResponseFormat, *, host_tools: bool) -> None:
-        self._form = form
-        self._host_tools = host_tools
-        self._has_retried = False
-        self._text: list[str] = []
-        self._has_calls = False
-        self._end = End("failed")
+    form: ResponseFormat
+    host_tools: bool
+    _has_retried: bool = field(default=False, init=False)
+    _text: list[str] = field(default_factory=list[str], init=False)
+    _has_calls: bool = field(default=False, init=False)
+    _end: End = field(default_factory=lambda: End("failed"), init=False)
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Hold text and ``End`` back; return the other events."""
@@ -173,13 +169,13 @@ class _FormatStep(Step):
         """Return an instruction to answer again, once if the answer does not match; else the rest of the events."""
         text, is_complete = "".join(self._text), self._end.reason == "answered"
         try:
-            if is_complete and (self._host_tools or not self._has_calls):
-                text = self._form.read(text)
+            if is_complete and (self.host_tools or not self._has_calls):
+                text = self.form.read(text)
         except FormatMismatchError as mismatch:
             if not self._has_retried:
                 self._has_retried, self._has_calls = True, False
                 self._text.clear()
-                return self._form.retry_instruction(mismatch), ()
+                return self.form.retry_instruction(mismatch), ()
             error = AnswerFormatError(str(mismatch), text)
             return "", [End("failed", str(error), error)]
         return "", [Text(text), self._end] if text else [self._end]
@@ -213,7 +209,7 @@ async def complete(
     conversation = branch.conversation
     begun(conversation)
     cached = _CacheStep(cache, branch, request)
-    formatted = _FormatStep(form, host_tools=request.host_tools) if form is not None else None
+    formatted = _FormatStep(form, request.host_tools) if form is not None else None
     steps = [cached, *steps]
     all_steps = steps if formatted is None else [formatted, *steps]
     recalls = request.recalls and question.role == "user"

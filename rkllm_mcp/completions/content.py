@@ -56,36 +56,18 @@ def content_text(content: object, depth: int = 0) -> str:
     if isinstance(content, str):
         return content
     if block := as_mapping(content):
-        return block_text(block, depth)
+        kind = _kind(block)
+        if kind in _UNREAD or kind.endswith(_UNREAD_ENDING):
+            return ""
+        return _text(kind, block, depth) or ("" if kind in _TEXTS else f"[{_label(kind, block)}, not shown]")
     texts = (content_text(block, depth + 1) for block in as_list(content)) if depth < _MAX_DEPTH else ()
     return "\n".join(filter(None, texts))
-
-
-def block_text(block: Mapping[str, Any], depth: int = 0) -> str:
-    """Return the text of a block, or the line about a block without a text."""
-    kind = _kind(block)
-    if kind in _UNREAD or kind.endswith(_UNREAD_ENDING):
-        return ""
-    return _text(kind, block, depth) or ("" if kind in _TEXTS else f"[{_label(kind, block)}, not shown]")
 
 
 def is_image(block: Mapping[str, Any]) -> bool:
     """Return True for an image of any API."""
     kind = _kind(block)
     return _WORDS.get(kind, kind) == "image"
-
-
-def images_of(content: object) -> list[Picture]:
-    """Return the images of a content that come as data."""
-    images = (image_of(as_mapping(block)) for block in as_list(content) if is_image(as_mapping(block)))
-    return [image for image in images if image is not None]
-
-
-def without_images(content: object) -> list[Any]:
-    """Return the blocks of a content but for the images that come as data."""
-    return [
-        block for block in as_list(content) if not is_image(as_mapping(block)) or image_of(as_mapping(block)) is None
-    ]
 
 
 def image_of(block: Mapping[str, Any]) -> Picture | None:
@@ -126,7 +108,9 @@ def without_media(text: str) -> tuple[str, list[Picture]]:
     def shown_text(words: str) -> str:
         if "data:" not in words:
             return words
-        return _DATA_URL.sub(lambda match: line_about(_medium_word(match[1]), {"data": match[0]}), words)
+        return _DATA_URL.sub(
+            lambda match: line_about(match[1] if match[1] in _MEDIA else "file", {"data": match[0]}), words
+        )
 
     def shown(value: Any) -> Any:
         if isinstance(value, str):
@@ -169,15 +153,12 @@ def _medium_of(block: Mapping[str, Any]) -> str | None:
         return None
     medium = next((block[name] for name in _TYPE_FIELDS if isinstance(block.get(name), str)), "")
     if medium:
-        word = _medium_word(medium.partition("/")[0])
+        word = medium.partition("/")[0]
+        word = word if word in _MEDIA else "file"
         return None if word == "file" and medium.startswith("text/") and "blob" not in block else word
     if isinstance(block.get("blob"), str):
         return word if word in _MEDIA else "file"
     return word if word in _MEDIA else None
-
-
-def _medium_word(kind: str) -> str:
-    return kind if kind in _MEDIA else "file"
 
 
 def is_unreadable(block: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
@@ -63,13 +63,13 @@ class CachedConversation:
     characters: int = 0  # approximate memory once stored
 
 
+@dataclass(eq=False)
 class ConversationCache:
     """The latest conversations of clients: at most ``most_threads``, with ``characters`` in total."""
 
-    def __init__(self, most_threads: int = THREADS_KEPT, characters: int = CHARACTERS_KEPT) -> None:
-        self._most_threads = most_threads
-        self._characters = characters
-        self._threads: list[CachedConversation] = []  # most recently used last
+    most_threads: int = THREADS_KEPT
+    characters: int = CHARACTERS_KEPT
+    _threads: list[CachedConversation] = field(default_factory=list[CachedConversation], init=False)  # latest used last
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -111,10 +111,14 @@ class ConversationCache:
         for _, text, inner in branch.said:
             branch.characters += len(text) + sum(len(part) for parts in inner for part in parts)
         self._threads.append(branch)
-        while len(self._threads) > self._most_threads:
-            self._drop_one([1] * len(self._threads))
-        while sum(sizes := [cached.characters for cached in self._threads]) > self._characters:
-            self._drop_one(sizes)
+        while True:
+            sizes = [thread.characters for thread in self._threads]
+            if len(sizes) > self.most_threads:
+                sizes = [1] * len(sizes)
+            elif sum(sizes) <= self.characters:
+                break
+            owners = (thread.owner.tenant for thread in self._threads)
+            self._remove(self._threads[evict_fairly(list(zip(owners, sizes, strict=True)))])
 
     def forget_text(self, tenant: str, text: str) -> None:
         """Discard the conversations of a tenant that contain a text; their next requests are read as they are sent."""
@@ -155,10 +159,6 @@ class ConversationCache:
             if shared and shared >= most:
                 best, most = thread, shared
         return best, most
-
-    def _drop_one(self, sizes: Sequence[int]) -> None:
-        owners = (thread.owner.tenant for thread in self._threads)
-        self._remove(self._threads[evict_fairly(list(zip(owners, sizes, strict=True)))])
 
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar
 
@@ -24,15 +24,8 @@ from rkllm_mcp.completions.request import (
     model_options,
 )
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
-from rkllm_mcp.config.section import keep_alive_s
 from rkllm_mcp.events import ToolCallDetected, to_json
-from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.sampling import overrides_of
-
-
-def _joined_text(value: Any) -> Any:
-    """Return the text of a content in parts, as OpenAI's API has it; other values as they are."""
-    return value if value is None or isinstance(value, str) else content_text(api.content_parts(value))
 
 
 class OllamaCalled(api.ApiBody):
@@ -53,9 +46,13 @@ class OllamaMessage(api.ApiBody):
     """One message."""
 
     role: api.Role
+    # A content in parts, as OpenAI's API has it, is the text of them.
     content: Annotated[
         str | None,
-        BeforeValidator(_joined_text, json_schema_input_type=api.LooseContent),
+        BeforeValidator(
+            lambda value: value if value is None else content_text(api.content_parts(value)),
+            json_schema_input_type=api.LooseContent,
+        ),
     ] = ""
     images: list[str] | None = None
     tool_calls: Annotated[list[OllamaCall], Field(max_length=api.MOST_TOOLS)] | None = None
@@ -102,11 +99,6 @@ class OllamaRequest(api.WholeBody):
     logprobs: bool | None = None
     top_logprobs: api.Integer | None = None
 
-    @property
-    def unloads(self) -> bool:
-        """The model is to be dropped, when nothing is asked."""
-        return self.keep_alive is not None and keep_alive_s(self.keep_alive) == 0
-
 
 class OllamaChat(OllamaRequest):
     """POST /api/chat."""
@@ -142,11 +134,6 @@ class OllamaGenerate(OllamaRequest):
     raw: bool | None = None
     images: list[str] | None = None
 
-    def as_messages(self) -> list[OllamaMessage]:
-        """Return the messages of a chat that asks the same."""
-        system = [OllamaMessage(role="system", content=self.system)] if self.system else []
-        return [*system, OllamaMessage(role="user", content=self.prompt, images=self.images)]
-
 
 def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
@@ -154,7 +141,11 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     chat = body if isinstance(body, OllamaChat) else None
     tools = client_tools(api.declarations((chat and chat.tools) or ()))
     history = MessageHistory(tools, context, numbers_calls=True)
-    messages = body.messages if isinstance(body, OllamaChat) else body.as_messages()
+    if isinstance(body, OllamaChat):
+        messages = body.messages
+    else:
+        system = [OllamaMessage(role="system", content=body.system)] if body.system else []
+        messages = [*system, OllamaMessage(role="user", content=body.prompt, images=body.images)]
     for index, message in enumerate(messages):
         calls = (HistoryCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
         content: str | list[Json] = message.content or ""
@@ -173,18 +164,12 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
         )
     form = _form(body.format, context.check_schema)
     host_tools = context.runs_host_tools(tools, chat and chat.mcp)
-    options = replace(_options(body), continues=history.ends_with_answer)
-    return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=(chat and chat.tokens) or {})
-
-
-def _options(body: OllamaRequest) -> ModelOptions:
-    options = body.options or OllamaOptions()
-    return model_options(
-        limit=options.num_predict,
-        sampling=overrides_of(options, ("ollama",)),
-        thinking=body.think,
-        stop=options.stop,
+    sent = body.options or OllamaOptions()
+    options = model_options(
+        limit=sent.num_predict, sampling=overrides_of(sent, ("ollama",)), thinking=body.think, stop=sent.stop
     )
+    options = replace(options, continues=history.ends_with_answer)
+    return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=(chat and chat.tokens) or {})
 
 
 def _form(answer_format: str | dict[str, Any] | None, check: SchemaCheck) -> ResponseFormat | None:
@@ -197,14 +182,14 @@ def _form(answer_format: str | dict[str, Any] | None, check: SchemaCheck) -> Res
     raise RequestRefusedError(f"{answer_format!r} is no format; send json, or a JSON Schema", "format")
 
 
+@dataclass(eq=False)
 class OllamaShape(ReplyShape):
     """The objects of ``reply``, one a line; the text is part of a message (``is_chat``) or a response (generate)."""
 
-    def __init__(self, reply: Reply, *, is_chat: bool) -> None:
-        self._reply = reply
-        self._is_chat = is_chat
-        self._calls = 0
-        self._started = time.monotonic()
+    reply: Reply
+    is_chat: bool
+    _calls: int = field(default=0, init=False)
+    _started: float = field(default_factory=time.monotonic, init=False)
 
     def piece(self, part: Part) -> str:
         """Return the object of a piece."""
@@ -213,7 +198,7 @@ class OllamaShape(ReplyShape):
         if part.call is None:
             return _line(self._piece(part.pieces[-1]))
         self._calls += 1
-        return _line(self._piece(calls=[_call(part.call, self._calls - 1)])) if self._is_chat else ""
+        return _line(self._piece(calls=[_call(part.call, self._calls - 1)])) if self.is_chat else ""
 
     def finish(self) -> str:
         """Return the last object: end and usage."""
@@ -225,8 +210,8 @@ class OllamaShape(ReplyShape):
 
     def whole(self) -> Json:
         """Return everything as one object."""
-        reply = self._reply
-        calls = [_call(call, index) for index, (call, _) in enumerate(reply.calls)] if self._is_chat else []
+        reply = self.reply
+        calls = [_call(call, index) for index, (call, _) in enumerate(reply.calls)] if self.is_chat else []
         return {**self._piece(reply.text("text"), reply.text("thinking"), calls), **self._figures()}
 
     def nothing(self, reason: str) -> Json:
@@ -234,7 +219,7 @@ class OllamaShape(ReplyShape):
         return {**self._piece(), "done": True, "done_reason": reason}
 
     def _figures(self) -> Json:
-        reply = self._reply
+        reply = self.reply
         return {
             "done": True,
             "done_reason": "length" if reply.is_cut else "stop",
@@ -249,9 +234,9 @@ class OllamaShape(ReplyShape):
 
     def _piece(self, text: str = "", thinking: str = "", calls: Sequence[Json] = ()) -> Json:
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        head: Json = {"model": self._reply.model, "created_at": now}
+        head: Json = {"model": self.reply.model, "created_at": now}
         extra: Json = {"thinking": thinking} if thinking else {}
-        if not self._is_chat:
+        if not self.is_chat:
             return {**head, "response": text, **extra, "done": False}
         if calls:
             extra["tool_calls"] = list(calls)

@@ -123,14 +123,6 @@ class Reply:
         return [(part.call, part.text) for part in self.parts if part.kind == "call" and part.call is not None]
 
     @property
-    def first_usage(self) -> tuple[int, int]:
-        """Tokens of the first round's prompt, and how many of them are in the KV cache, before the round has ended."""
-        if self.prompt_tokens or self.conversation is None:
-            return self.prompt_tokens, self.cached_tokens
-        total = self.conversation.prompt_tokens
-        return total, max(0, total - self.conversation.uncached_tokens)
-
-    @property
     def generated_details(self) -> Json:
         """How many of the generated tokens are thinking, and how many were corrected, if any were."""
         corrected = {"corrections": self.corrections} if self.corrections else {}

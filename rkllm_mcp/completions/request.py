@@ -14,6 +14,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -22,10 +23,8 @@ from rkllm_base.installation import install_command
 from rkllm_mcp.completions.content import (
     content_text,
     image_of,
-    images_of,
     is_image,
     is_unreadable,
-    without_images,
     without_media,
 )
 from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
@@ -97,19 +96,10 @@ class ChatRequest:
     field_names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def client_names(self) -> Mapping[str, str]:
-        """The client's names of its tools, by those that the model is shown."""
-        return {tool.name: tool.wire_name for tool in self.tools if tool.wire_name}
-
-    @property
     def calls_made(self) -> int:
         """Greatest call number of ``Conversation.next_call_id`` in the request, so that ids stay unique."""
         numbers = (_OWN_CALL_ID.fullmatch(call.id) for message in self.messages for call in message.calls)
         return max((int(match.group(1)) for match in numbers if match), default=0)
-
-    def field_name(self, name: str) -> str:
-        """Return the client's name of a field that an error of the answer names."""
-        return self.field_names.get(name, name)
 
 
 @dataclass(frozen=True)
@@ -428,7 +418,7 @@ class MessageHistory:
         """Add the result of a call, which is found by its id, or without one by its tool."""
         call = next((call for call in self._open_calls if call.sent_id == call_id), None)
         if call is None and (self._numbers_calls or not call_id):
-            name = tool_name and self._shown_name(tool_name)
+            name = tool_name and (self._names.get(tool_name) or safe_name(tool_name))
             call = next((call for call in self._open_calls if name in (None, "", call.name)), None)
         text, pictures = self._read(content)
         text, inside = without_media(text)
@@ -473,14 +463,19 @@ class MessageHistory:
         """Return the text of a content, and its pictures for a model that sees."""
         if not self._sees or not as_list(content):
             return content_text(content), ()
-        return content_text(without_images(content)), tuple(images_of(content))
+        blocks: list[Any] = []
+        pictures: list[Picture] = []
+        for block in as_list(content):
+            picture = image_of(as_mapping(block)) if is_image(as_mapping(block)) else None
+            if picture is None:
+                blocks.append(block)
+            else:
+                pictures.append(picture)
+        return content_text(blocks), tuple(pictures)
 
     def _joined_rules(self) -> str:
         rules, self._rules = self._rules, []
         return "\n\n".join(rules)
-
-    def _shown_name(self, name: str) -> str:
-        return self._names.get(name) or safe_name(name)
 
     def _call(self, call: HistoryCall, index: int) -> ToolCall:
         self._calls_made += 1
@@ -492,7 +487,7 @@ class MessageHistory:
             sent_id = call.id or call_id
         elif any(other.id == call_id for other in self._open_calls):
             call_id = f"{call_id}_{index}"
-        open_call = _OpenCall(sent_id, call_id, self._shown_name(call.name))
+        open_call = _OpenCall(sent_id, call_id, self._names.get(call.name) or safe_name(call.name))
         self._open_calls.append(open_call)
         arguments = self._arguments(call.arguments)
         # n8n adds the call's id to the arguments; the model would read, and write, what it never wrote.
@@ -508,20 +503,14 @@ class MessageHistory:
             try:
                 value = json.loads(written or "{}")
             except (ValueError, RecursionError):
-                value = self._repair(written)
+                # A long text takes too long to repair.
+                self._repairable_chars -= len(written)
+                if self._repairable_chars >= 0:
+                    with suppress(UnreadableError):
+                        value = read_value(written).value
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)
         return {"arguments": value} if value else {}
-
-    def _repair(self, written: str) -> object:
-        """Return the value that a text which is not JSON means, or the text; long texts take too long to repair."""
-        self._repairable_chars -= len(written)
-        if self._repairable_chars < 0:
-            return written
-        try:
-            return read_value(written).value
-        except UnreadableError:
-            return written
 
     def _close_results(self) -> None:
         """End the results of a round: every call has one, in the order of the calls."""

@@ -269,14 +269,10 @@ class StoredItems:
     output: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
-def referenced_response(item_id: str) -> str:
-    """Return the id of the response that an item belongs to."""
-    return _PREFIX + item_id.partition("_")[2].partition("_")[0]
-
-
-def references(body: ResponsesBody) -> list[str]:
-    """Return the ids of the stored items that the input refers to."""
-    return [item.id for item in body.items() if item.type == "item_reference" and item.id]
+def referenced_responses(body: ResponsesBody) -> list[str]:
+    """Return the ids of the responses to which the items belong that the input refers to."""
+    item_ids = (item.id for item in body.items() if item.type == "item_reference" and item.id)
+    return list(dict.fromkeys(_PREFIX + item_id.partition("_")[2].partition("_")[0] for item_id in item_ids))
 
 
 def responses_request(body: ResponsesBody, stored: StoredItems, context: RequestContext) -> ChatRequest:
@@ -346,11 +342,6 @@ def _split_tools(
     return declared, servers, hosted
 
 
-def _join_name(namespace: str | None, name: str | None) -> str:
-    """Return the name of a tool as the model is shown it."""
-    return "__".join(filter(None, (namespace, name)))
-
-
 def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, ResponsesTool, str]]:
     """Yield every tool with its field before it and its name after it, those of namespaces among them."""
     for index, tool in enumerate(tools):
@@ -359,7 +350,8 @@ def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, Response
             yield where, tool, tool.name or ""
             continue
         for inner, member in enumerate(tool.tools or ()):
-            yield f"{where}.tools[{inner}]", member, _join_name(tool.name, member.name) if member.name else ""
+            name = "__".join(filter(None, (tool.name, member.name))) if member.name else ""
+            yield f"{where}.tools[{inner}]", member, name
 
 
 def _server(tool: ResponsesTool, where: str) -> str:
@@ -422,7 +414,7 @@ def _add_item(history: MessageHistory, item: InputItem, param: str, *, is_questi
         if item.type == _SERVER_CALL and result in (None, NOT_STORED):
             return  # the model would take it for one that failed
         arguments = {_INPUT: item.input or ""} if item.type == "custom_tool_call" else item.arguments
-        name = _join_name(item.namespace, item.name)
+        name = "__".join(filter(None, (item.namespace, item.name)))
         history.add_answer("", [HistoryCall(call_id, name, arguments)], continues=True)
         if item.type == _SERVER_CALL:
             history.add_result(result, call_id)
@@ -511,10 +503,6 @@ class ResponsesShape(ReplyShape):
             return self._response("completed")
         return self._response("incomplete", incomplete_details={"reason": "max_output_tokens"})
 
-    def output(self) -> list[Json]:
-        """Return the output items."""
-        return [self._item(part) for part in self._reply.parts]
-
     def _response(self, status: str, **fields: Any) -> Json:
         reply = self._reply
         usage: Json = {
@@ -533,7 +521,7 @@ class ResponsesShape(ReplyShape):
             "incomplete_details": None,
             "model": reply.model,
             **self._echo,
-            "output": self.output() if "output" not in fields else [],
+            "output": [self._item(part) for part in reply.parts] if "output" not in fields else [],
             "usage": None if status == "in_progress" else usage,
             **fields,
         }

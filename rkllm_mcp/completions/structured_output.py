@@ -16,7 +16,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, cast
 
@@ -115,17 +115,23 @@ class ResponseFormat:
             if not isinstance(value, dict):
                 raise FormatMismatchError("it is no JSON object")
             return
-        if mismatch := _first_misfit(value, self.schema):
-            raise FormatMismatchError(mismatch[:_LONGEST_REASON])
+        try:
+            where, message = first_violation(value, self.schema) or ("", "")
+        except (TooManyStepsError, UnresolvableError) as error:
+            where, message = "", str(error)
+        except RecursionError:
+            where, message = "", "the schema refers to itself without end"
+        if where or message:
+            raise FormatMismatchError((f"'{where}': {message}" if where else message)[:_LONGEST_REASON])
 
 
+@dataclass(eq=False)
 class SchemaCheck:
     """Checks that a schema can be used, which takes milliseconds; caches ``most_schemas`` valid ones. Thread-safe."""
 
-    def __init__(self, most_schemas: int = SCHEMAS_KEPT) -> None:
-        self._most_schemas = most_schemas
-        self._good: OrderedDict[bytes, None] = OrderedDict()
-        self._changing = Lock()
+    most_schemas: int = SCHEMAS_KEPT
+    _good: OrderedDict[bytes, None] = field(default_factory=OrderedDict[bytes, None], init=False)
+    _changing: Lock = field(default_factory=Lock, init=False)
 
     def __call__(self, schema: Mapping[str, Any]) -> None:
         """Raise a SchemaError if a schema is invalid or too costly."""
@@ -141,7 +147,7 @@ class SchemaCheck:
         with self._changing:
             self._good[key] = None
             self._good.move_to_end(key)
-            if len(self._good) > self._most_schemas:
+            if len(self._good) > self.most_schemas:
                 self._good.popitem(last=False)
 
 
@@ -157,16 +163,3 @@ def _value_in(text: str) -> Any:
         if isinstance(value, (dict, list)):
             return cast("Any", value)
     raise FormatMismatchError("it is not valid JSON")
-
-
-def _first_misfit(value: Any, schema: Mapping[str, Any]) -> str:
-    try:
-        violation = first_violation(value, schema)
-    except (TooManyStepsError, UnresolvableError) as error:
-        return str(error)
-    except RecursionError:
-        return "the schema refers to itself without end"
-    if violation is None:
-        return ""
-    where, message = violation
-    return f"'{where}': {message}" if where else message

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,13 +32,13 @@ _LOUDER = 3.0
 _LEAST_LOUD = 150.0
 
 
+@dataclass(eq=False)
 class EndOfSpeech:
     """Tells from the loudness of a microphone when a person has said all."""
 
-    def __init__(self) -> None:
-        self._heard = deque[float](maxlen=_UNSAID_FRAMES)  # how loud each frame was
-        self._rest = b""
-        self.has_spoken = False
+    has_spoken: bool = False
+    _heard: deque[float] = field(default_factory=lambda: deque[float](maxlen=_UNSAID_FRAMES))  # loudness of each frame
+    _rest: bytes = b""
 
     def feed(self, samples: bytes) -> bool:
         """Take the next samples; return True when the recording should end."""

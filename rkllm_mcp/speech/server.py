@@ -80,14 +80,16 @@ def _artifact(name: str, **further: Any) -> dict[str, Any]:
     return {"name": name, **common, **further}
 
 
+@dataclass(eq=False)
 class _Connection:
-    def __init__(self, server: SpeechServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._server, self._reader, self._writer = server, reader, writer
-        self._wishes: dict[str, Any] = {}
-        self._form: dict[str, Any] = {}
-        self._samples = bytearray()
-        self._text: str | None = None  # of a synthesis whose text still comes
-        self._spoken_rate = 0
+    server: SpeechServer
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _wishes: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
+    _form: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
+    _samples: bytearray = field(default_factory=bytearray, init=False)
+    _text: str | None = field(default=None, init=False)  # of a synthesis whose text still comes
+    _spoken_rate: int = field(default=0, init=False)
 
     async def run(self) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -104,14 +106,14 @@ class _Connection:
     async def _fail(self, reason: str, code: str) -> None:
         """Send an error and end the connection: Home Assistant reads no errors, and waits for an answer or the end."""
         await self._send("error", {"text": reason, "code": code})
-        self._writer.write_eof()
+        self.writer.write_eof()
         # What still comes is read: a connection with unread bytes is reset, and the error lost.
         with anyio.move_on_after(_END_S):
-            while await self._reader.read(_MOST_LINE_BYTES):
+            while await self.reader.read(_MOST_LINE_BYTES):
                 pass
 
     async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
-        line = await self._reader.readline()
+        line = await self.reader.readline()
         if not line:
             return None
         head = as_mapping(json.loads(line))
@@ -120,21 +122,21 @@ class _Connection:
         if not (0 <= data_bytes <= _MOST_BLOCK_BYTES and 0 <= payload_bytes <= _MOST_BLOCK_BYTES):
             raise ValueError(f"more than {_MOST_BLOCK_BYTES} bytes at once")
         if data_bytes:
-            data.update(as_mapping(json.loads(await self._reader.readexactly(data_bytes))))
-        return kind, data, await self._reader.readexactly(payload_bytes)
+            data.update(as_mapping(json.loads(await self.reader.readexactly(data_bytes))))
+        return kind, data, await self.reader.readexactly(payload_bytes)
 
     async def _send(self, kind: str, data: dict[str, Any], payload: bytes = b"") -> None:
         content = json.dumps(data, ensure_ascii=False).encode()
         head = {"type": kind, "version": "1.10.0", "data_length": len(content)}
         if payload:
             head["payload_length"] = len(payload)
-        self._writer.write(json.dumps(head).encode() + b"\n" + content + payload)
-        await self._writer.drain()
+        self.writer.write(json.dumps(head).encode() + b"\n" + content + payload)
+        await self.writer.drain()
 
     async def _answer(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
         match kind:
             case "describe":
-                await self._send("info", await self._server.describe())
+                await self._send("info", await self.server.describe())
             case "ping":
                 await self._send("pong", data)
             case "transcribe":
@@ -169,7 +171,7 @@ class _Connection:
                 pass  # of a later version, or not for a program that hears and speaks
 
     async def _transcribe(self) -> None:
-        if self._server.recogniser is None:
+        if self.server.recogniser is None:
             raise UsageError("no program that recognises speech is configured here")
         form, samples = self._form or {"rate": RATE, "width": SAMPLE_BYTES, "channels": 1}, bytes(self._samples)
         self._form, wishes, self._wishes = {}, self._wishes, {}
@@ -181,7 +183,7 @@ class _Connection:
         await self._send("transcript-start", language)
         # Not of Wyoming: the service asks the process of a model.
         into_english = wishes.get("task") == "translate"
-        hearing = self._server.recogniser.transcribe(
+        hearing = self.server.recogniser.transcribe(
             sound, str(wishes.get("language") or ""), terms, into_english=into_english
         )
         async with hearing as pieces:
@@ -194,12 +196,12 @@ class _Connection:
         await self._send("transcript-stop", {})
 
     async def _speak(self, sentences: Iterable[str]) -> None:
-        if self._server.speaker is None:
+        if self.server.speaker is None:
             raise UsageError("no program that speaks is configured here")
         voice = as_mapping(self._wishes.get("voice"))
         name, speed = str(voice.get("speaker") or voice.get("name") or ""), float(self._wishes.get("speed") or 1.0)
         for sentence in sentences:
-            sound = await self._server.speaker.speak(sentence, name, speed)
+            sound = await self.server.speaker.speak(sentence, name, speed)
             if not self._spoken_rate:
                 self._spoken_rate = sound.rate
                 await self._send("audio-start", _form_of(sound.rate))

@@ -55,8 +55,7 @@ from rkllm_mcp.completions.responses import (
     StoredItems,
     events_of,
     page_of,
-    referenced_response,
-    references,
+    referenced_responses,
     responses_request,
 )
 from rkllm_mcp.events import End, to_json
@@ -199,8 +198,8 @@ async def responses(request: Request) -> Response:
 
 async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
     """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
-    reference_ids, previous = references(body), body.previous_response_id
-    if not reference_ids and previous is None:
+    response_ids, previous = referenced_responses(body), body.previous_response_id
+    if not response_ids and previous is None:
         return StoredItems()
     param = "input" if previous is None else "previous_response_id"
     if not app.config.service.history:
@@ -211,7 +210,7 @@ async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
         message = f"no response {previous!r} is stored here, or not all before it; send the conversation as input"
         raise HTTPError(400, message, param=param, code="previous_response_not_found")
     output: dict[str, Any] = {}
-    for response_id in dict.fromkeys(map(referenced_response, reference_ids)):
+    for response_id in response_ids:
         response = await app.store.responses.get(app.tenant, response_id)
         output |= {item["id"]: item for item in (response or {"output": ()})["output"]}
     return StoredItems(before or (), output)
@@ -440,11 +439,11 @@ async def answer(
     """
     question = replace(await _read_request(request, read), recalls=request.state.recalls)
     last = next((message.text for message in reversed(question.messages) if message.role == "user"), "")
-    check_length(request, last, question.field_name("messages"))
+    check_length(request, last, question.field_names.get("messages", "messages"))
     reply = new_reply(
         model=model or chosen_model(request) or service_of(request).model_host.name,
         host_tools=question.host_tools,
-        names=question.client_names,
+        names={tool.name: tool.wire_name for tool in question.tools if tool.wire_name},
     )
     writer = ReplyWriter(reply, new_shape(reply))
 
@@ -488,7 +487,7 @@ async def _make_reply(
         _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:
         if error.param:
-            error.param = question.field_name(error.param)
+            error.param = question.field_names.get(error.param, error.param)
         raise
     if finished is not None:
         finished(writer.shape)

@@ -32,7 +32,7 @@ from rkllm_mcp.completions.ollama import (
     ollama_request,
 )
 from rkllm_mcp.completions.reply import Reply
-from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.config.section import DocumentedModel, keep_alive_s
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.events import to_json
 from rkllm_mcp.models.downloads import Download
@@ -129,12 +129,13 @@ async def generate(request: Request) -> object:
 async def _make_answer(request: Request, body: OllamaChat | OllamaGenerate, *, is_chat: bool, is_asked: bool) -> object:
     model = await choose_model(request, body.model, body.keep_alive)
     if not is_asked:
-        if body.unloads:
+        unloads = body.keep_alive is not None and keep_alive_s(body.keep_alive) == 0
+        if unloads:
             service_of(request).tenants.unload(model, tenant_of(request).name)
         else:
             await while_connected(request, lambda: load_in_turn(request))
         shape = OllamaShape(Reply("", body.model), is_chat=is_chat)
-        return shape.nothing("unload" if body.unloads else "load")
+        return shape.nothing("unload" if unloads else "load")
     # Ollama loads a model when it is asked, and its clients do not ask a second time. Its lines have no heartbeat.
     return await answer(
         request,
