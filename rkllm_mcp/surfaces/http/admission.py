@@ -51,13 +51,13 @@ FREE_BYTES = 64 * 2**20
 TRIM_AFTER_S = 2.0
 
 
+@dataclass(eq=False)
 class Room:
     """An amount that is limited for each key and in total; requests wait until theirs fits."""
 
-    def __init__(self) -> None:
-        self.taken = Counter[str]()
-        self._waiting = Counter[str]()
-        self._freed = anyio.Event()
+    taken: Counter[str] = field(default_factory=Counter[str], init=False)
+    _waiting: Counter[str] = field(default_factory=Counter[str], init=False)
+    _freed: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     async def take(self, key: str, amount: int, per_key: int, total: int, wait_s: float = math.inf) -> None:
         """Wait until ``amount`` more fits, and take it.
@@ -75,25 +75,19 @@ class Room:
         except TimeoutError:
             raise QueueFullError(self._waiting[key], WAIT_S) from None
         finally:
-            _subtract(self._waiting, key, 1)
+            self._waiting -= Counter({key: 1})
         self.taken[key] += amount
 
     def give_back(self, key: str, amount: int) -> None:
         """Free an amount that was taken."""
-        _subtract(self.taken, key, amount)
+        self.taken -= Counter({key: amount})
         self._freed.set()
         self._freed = anyio.Event()
 
 
-def _subtract(counter: Counter[str], key: str, amount: int) -> None:
-    counter[key] -= amount
-    if not counter[key]:
-        del counter[key]
-
-
 @dataclass(eq=False)
 class HeldBody:
-    """Room for one body; ``release`` may be called more than once."""
+    """Room for one body; ``shrink(0)`` gives all of it back, and may be called more than once."""
 
     _admission: Admission = field(repr=False)
     key: str
@@ -106,16 +100,15 @@ class HeldBody:
         if freed > 0:
             self._admission.on_release(self.key, freed)
 
-    def release(self) -> None:
-        """Give the room back."""
-        self.shrink(0)
-
 
 class Admission:
     """Memory, disk space and processor time of all requests of a service, by API key."""
 
     def __init__(self) -> None:
-        return_large_blocks()
+        # Freed blocks of a megabyte and more go back to the system at once, as one message of a server may be. Once a
+        # large block was freed, glibc would keep all up to its size, 32 MiB at most, for later.
+        if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+            mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
         self.bodies = Room()  # bytes of bodies in memory
         self.uploads = Room()  # files that are received
         self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
@@ -210,25 +203,12 @@ class Admission:
                 self._turns.move_to_end(key, last=False)
 
     def _trim(self) -> None:
+        """Give memory back to the system that is not used any more.
+
+        Errors that went through task groups refer to themselves and so keep the texts of their requests until they are
+        collected. Freed memory is kept by glibc for the arena of each thread.
+        """
         self._trim_timer = None
-        trim_memory()
-
-
-def return_large_blocks() -> None:
-    """Have freed blocks of a megabyte and more go back to the system at once, as one message of a server may be.
-
-    Once a large block was freed, glibc would keep all up to its size, 32 MiB at most, for later.
-    """
-    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
-
-
-def trim_memory() -> None:
-    """Give memory back to the system that is not used any more.
-
-    Errors that went through task groups refer to themselves and so keep the texts of their requests until they are
-    collected. Freed memory is kept by glibc for the arena of each thread.
-    """
-    gc.collect()
-    if (malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        malloc_trim(0)
+        gc.collect()
+        if (malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            malloc_trim(0)

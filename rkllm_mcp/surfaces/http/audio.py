@@ -192,8 +192,7 @@ async def _text_of(request: Request, *, into_english: bool = False) -> Response:
     recogniser = recogniser_of(service.config.speech)
     if recogniser is None:
         raise HTTPError(501, _MISSING.format(key="stt", port=10_300), code="not_configured")
-    await service.quota.check(tenant)
-    await service.quota.check_sound(tenant)
+    await service.quota.check(tenant, with_sound=True)
     async with _form(request) as (fields, data):
         try:
             sound = await read_recording(data)
@@ -202,40 +201,35 @@ async def _text_of(request: Request, *, into_english: bool = False) -> Response:
     await service.quota.spend_sound(tenant, sound.seconds)
     hearing = partial(recogniser.transcribe, sound, fields.language, fields.prompt, into_english=into_english)
     if fields.stream == "true":
-        return EventStream(partial(_stream_text, service, hearing))
+        return EventStream(partial(_recognise, service, hearing))
     pieces = await while_connected(request, partial(_recognise, service, hearing))
     task, language = ("translate", "english") if into_english else ("transcribe", fields.language)
     return _written(fields.response_format, pieces, sound, task, language)
 
 
-async def _recognise(service: ServiceState, hearing: Hearing) -> list[SpokenText]:
+async def _recognise(service: ServiceState, hearing: Hearing, stream: EventStream | None = None) -> list[SpokenText]:
+    """Return the pieces of a recording, which go to a stream as they come."""
+    spoken: list[SpokenText] = []
     async with service.speech:
         try:
             async with hearing() as pieces:
-                return [piece async for piece in pieces]
+                async for piece in pieces:
+                    spoken.append(piece)
+                    if stream is not None:
+                        delta = {"type": "transcript.text.delta", "delta": piece.text}
+                        stream.feed(records([json.dumps(delta, ensure_ascii=False)]))
         except SpeechError as error:
             raise _failed(error) from None
+    if stream is not None:
+        last_record = {"type": "transcript.text.done", "text": "".join(piece.text for piece in spoken).strip()}
+        stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
+    return spoken
 
 
 def _failed(error: SpeechError) -> HTTPError:
     if isinstance(error, NoTranslationError):
         return HTTPError(501, str(error), code="not_offered")
     return HTTPError(502, str(error), code="speech_program")
-
-
-async def _stream_text(service: ServiceState, hearing: Hearing, stream: EventStream) -> None:
-    texts: list[str] = []
-    async with service.speech:
-        try:
-            async with hearing() as pieces:
-                async for piece in pieces:
-                    texts.append(piece.text)
-                    delta = {"type": "transcript.text.delta", "delta": piece.text}
-                    stream.feed(records([json.dumps(delta, ensure_ascii=False)]))
-        except SpeechError as error:
-            raise _failed(error) from None
-    last_record = {"type": "transcript.text.done", "text": "".join(texts).strip()}
-    stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
 
 
 def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, task: str, language: str) -> Response:
@@ -279,8 +273,7 @@ async def speak(request: Request) -> Response:
     body = await bodies.read(request, SpeechBody)
     service, speaker = service_of(request), _speaker(request)
     tenant = tenant_of(request)
-    await service.quota.check(tenant)
-    await service.quota.check_sound(tenant)
+    await service.quota.check(tenant, with_sound=True)
     if body.stream_format != "audio":
         raise HTTPError(400, "stream_format: only audio is sent; leave it out", param="stream_format")
     form = body.response_format or "wav"

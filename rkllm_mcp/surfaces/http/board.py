@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,6 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.boards import duration
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
-from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.owner import may_delete
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
@@ -109,21 +109,21 @@ async def _missing_tables(service: ServiceState) -> str:
     return ""
 
 
+@dataclass(eq=False)
 class Moment(Collector):
     """Gauges of a service, read when Prometheus scrapes."""
 
-    def __init__(self, service: ServiceState, read: Callable[[], Gauges] = read_gauges) -> None:
-        self._service = service
-        self._read = read
+    service: ServiceState
+    read: Callable[[], Gauges] = read_gauges
 
     def collect(self) -> Iterator[Metric]:
         """Every gauge; what cannot be read is left out."""
-        service, now = self._service, self._read()
+        service, now = self.service, self.read()
         gauges = (
             ("queue_waiting", "Requests that wait for their turn.", service.tenants.scheduler.waiting()),
             ("queue_running", "Answers under way.", service.tenants.scheduler.running()),
             ("ready", "1 while answers are taken.", not service.is_draining and service.tenants.is_ready),
-            ("uptime_seconds", "Since the service began.", service.uptime_s),
+            ("uptime_seconds", "Since the service began.", time.monotonic() - service.started),
             ("temperature_celsius", "Of the hottest sensor.", now.temperature_c),
             ("memory_available_bytes", "What programs can still take.", now.memory_available),
         )
@@ -267,16 +267,16 @@ async def board(request: Request) -> dict[str, Any]:
         worker_restarts=engine.supervisor.restarts if engine else 0,
         queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
         stopping=engine is not None and engine.is_stopping,
-        uptime_s=round(service.uptime_s, 1),
+        uptime_s=round(time.monotonic() - service.started, 1),
         compared=None if request.state.tenant else (await _compared(service)).model_dump(),
     )
 
 
+@dataclass(eq=False)
 class FileDigests:
     """SHA-256 of files of gigabytes, each read once by a thread of its own."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[Path, int, int], str] = {}
+    _found: dict[tuple[Path, int, int], str] = field(default_factory=dict[tuple[Path, int, int], str], init=False)
 
     def find(self, file: Path) -> str:
         """Return the digest of a file as it is now; empty while it is read, or if it cannot be."""
@@ -352,7 +352,7 @@ async def me(request: Request) -> Me:
         sees=model_host.takes_pictures,
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
         picture_tokens=model_host.picture_tokens,
-        needs_key=needs_key(service.config),
+        needs_key=bool(service.config.key_entries),
         may_delete=may_delete(request),
         version=__version__,
         titles=tenant.app.writes_titles,

@@ -451,12 +451,14 @@ async def answer(
         async with asked.held(lambda: asked is not None and asked.response != "") if asked else nullcontext():
             await _make_reply(request, question, writer, stream, may_load=may_load, finished=finished)
 
-    def failure(problem: HTTPError) -> bytes:
-        return writer.failure(problem.body(request.url.path))
-
     if streams:
-        headers = model_header(request)
-        return EventStream(make, media=media, headers=headers, failure=failure, heartbeat=heartbeat)
+        return EventStream(
+            make,
+            media=media,
+            headers=model_header(request),
+            failure=lambda problem: writer.failure(problem.body(request.url.path)),
+            heartbeat=heartbeat,
+        )
     await while_connected(request, make)
     return JSONResponse(writer.shape.whole(), headers=model_header(request))
 

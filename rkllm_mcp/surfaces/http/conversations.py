@@ -23,7 +23,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.owner import check_own
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse, shown
-from rkllm_mcp.surfaces.http.running_answers import read_elsewhere
+from rkllm_mcp.surfaces.http.running_answers import RunningAnswer, read_elsewhere
 from rkllm_mcp.surfaces.http.state import OWNER, run_work, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream
 from rkllm_mcp.text import stamp
@@ -197,7 +197,9 @@ async def change(request: Request) -> object:
         values["system"] = body.system or None
     if "system" in values:
         await service.answers.check_elsewhere(app, conversation_id)
-    with service.answers.hold_unanswered(app, conversation_id) if "system" in values else nullcontext():
+    # No answer runs in it meanwhile; 409 if one does.
+    held = service.answers.running(RunningAnswer(conversation_id, app.tenant, ""))
+    with held if "system" in values else nullcontext():
         if not await app.store.conversations.change(app.tenant, conversation_id, values):
             raise _missing(conversation_id)
         if "system" in values:
@@ -215,7 +217,8 @@ async def show_version(request: Request) -> object:
     (app, conversation_id), service = _conversation_named(request), service_of(request)
     body = await bodies.read(request, VersionBody)
     await service.answers.check_elsewhere(app, conversation_id)
-    with service.answers.hold_unanswered(app, conversation_id):
+    # No answer runs in it meanwhile; 409 if one does.
+    with service.answers.running(RunningAnswer(conversation_id, app.tenant, "")):
         conversations = app.store.conversations
         if not await conversations.show_version(app.tenant, conversation_id, body.position, body.version):
             raise HTTPError(404, "there is no such version of a question; GET /v1/conversations/{id} counts them")

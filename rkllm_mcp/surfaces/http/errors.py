@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.exceptions import HTTPException
@@ -20,7 +20,6 @@ from rkllm_mcp import errors
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import DocumentedModel
-from rkllm_mcp.events import End
 from rkllm_mcp.text import Language
 
 HEADER = "X-Request-Id"
@@ -29,31 +28,25 @@ HEADER = "X-Request-Id"
 _TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?", re.ASCII)
 # Long enough for a UUID or a trace id, and nothing that could forge a line of a log.
 _SANE = re.compile(r"[A-Za-z0-9._\-]{1,64}", re.ASCII)
-_REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-
-
-def current_request_id() -> str:
-    """The id of the request that is being answered; empty outside of one."""
-    return _REQUEST_ID.get()
+# The id of the request that is being answered; empty outside of one.
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def begin_request(offered: str, traceparent: str = "") -> str:
     """Give the current task a request id: ``offered`` where it is sane, else that of the trace, else a new one."""
     trace = _TRACE.fullmatch(traceparent)
     request_id = offered if _SANE.fullmatch(offered) else trace[1] if trace else uuid.uuid4().hex
-    _REQUEST_ID.set(request_id)
+    REQUEST_ID.set(request_id)
     return request_id
 
 
 def name_request(record: logging.LogRecord) -> bool:
     """Add ``request_id`` to a log record, for a handler's format; a filter that every record passes."""
-    record.request_id = current_request_id() or "-"
+    record.request_id = REQUEST_ID.get() or "-"
     return True
 
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Below these paths errors have the shape of Ollama's and of Anthropic's API; everywhere else that of OpenAI's.
 OLLAMA = "/api/"
@@ -192,7 +185,7 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
         error: dict[str, Any] = {"type": kind, "message": f"{where}{self.message}"}
         if self.code:
             error["details"] = {"error_code": self.code}
-        return {"type": "error", "error": error, "request_id": current_request_id()}
+        return {"type": "error", "error": error, "request_id": REQUEST_ID.get()}
 
     def response(self, path: str = "") -> Response:
         """The answer to a request for ``path``."""
@@ -268,15 +261,8 @@ def problem_of(error: BaseException) -> HTTPError:
 
 def unforeseen_message() -> str:
     """Return the message of an internal error: the request id under which the log has details."""
-    where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
+    where = f"; the log has more under request {request_id}" if (request_id := REQUEST_ID.get()) else ""
     return f"something went wrong inside the service{where}"
-
-
-def hide_internal_error(event: T) -> T | End:
-    """An event as a client may see it: the end of an answer that failed by a mistake of ours says nothing of it."""
-    if not isinstance(event, End) or event.cause is None or isinstance(event.cause, errors.RkllmMcpError):
-        return event
-    return replace(event, error=unforeseen_message())
 
 
 def _not_offered(path: str) -> str:

@@ -31,8 +31,9 @@ from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config
 from rkllm_mcp.errors import ModelExchangeError, StoreError
 from rkllm_mcp.records import Device
-from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
-from rkllm_mcp.surfaces.http.state import OWNER, SERVER_SEND, ServiceState, release_body
+from rkllm_mcp.surfaces.http.admission import HeldBody
+from rkllm_mcp.surfaces.http.errors import HEADER, REQUEST_ID, HTTPError, begin_request, response_to
+from rkllm_mcp.surfaces.http.state import HELD_BODY, OWNER, SERVER_SEND, ServiceState
 from rkllm_mcp.surfaces.invitations import is_board
 from rkllm_mcp.surfaces.invocation import RefusalLog
 from rkllm_mcp.text import language_of_header
@@ -59,11 +60,6 @@ class Principal:
     recalls: bool = False  # the memory is recalled for requests that send the whole conversation
 
 
-def needs_key(config: Config) -> bool:
-    """Return True if every request needs a key."""
-    return bool(config.key_entries)
-
-
 async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Principal:
     """Authenticate a request by its headers; an HTTPError 401 without a known key."""
     config, key = service.config, _key(headers)
@@ -76,7 +72,7 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
             return Principal(OWNER, f"{PROGRAM}{device.id}", left, device.id)
         if device is not None and left:
             return Principal(OWNER, f"{LINKED_DEVICE}{device.id}", left, device.id, is_own=left == RIGHTS)
-    if not needs_key(config):
+    if not config.key_entries:
         return Principal(OWNER, "", is_own=True)
     if not key:
         raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
@@ -146,7 +142,7 @@ def check_host(headers: Mapping[str, str], config: Config) -> None:
     except ValueError:
         name = None
     allowed = {allowed_host.lower() for allowed_host in service.allowed_hosts}
-    is_allowed = name in allowed or host in allowed or (not allowed and needs_key(config))
+    is_allowed = name in allowed or host in allowed or (not allowed and bool(config.key_entries))
     if is_allowed or (name is not None and (is_loopback(name) or name == service.host.lower())):
         return
     raise HTTPError(403, f"{host or 'no name'} is not a name of this board; add it to allowed_hosts in [service]")
@@ -259,7 +255,9 @@ class RequestMiddleware:
             if not status:
                 await response(scope, receive, send_counted)
         finally:
-            release_body(scope)
+            held_body: HeldBody | None = scope.get(HELD_BODY)
+            if held_body is not None:
+                held_body.shrink(0)
             took_s = time.monotonic() - started
             method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
             figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}
@@ -297,7 +295,7 @@ class RequestMiddleware:
         return now.tenant == caller.tenant and set(now.rights) >= set(caller.rights)
 
     def _complete(self, headers: MutableHeaders, path: str, origin: str | None) -> None:
-        headers[HEADER] = current_request_id()
+        headers[HEADER] = REQUEST_ID.get()
         for name, value in _SECURITY.items():
             headers.setdefault(name, value)
         # Replies are private to the caller; the page's files are revalidated each time.

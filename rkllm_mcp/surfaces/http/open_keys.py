@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -12,13 +13,15 @@ import anyio
 LOOK_S = 0.5
 
 
+@dataclass(eq=False)
 class OpenKeys:
     """The scopes of what requests do, by key; nothing runs while no request is open for ``LOOK_S``."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[Callable[[], Awaitable[bool]], set[anyio.CancelScope]]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._look: asyncio.Task[None] | None = None
+    _open: dict[str, tuple[Callable[[], Awaitable[bool]], set[anyio.CancelScope]]] = field(
+        default_factory=dict[str, tuple[Callable[[], Awaitable[bool]], set[anyio.CancelScope]]]
+    )
+    _timer: asyncio.TimerHandle | None = None
+    _look: asyncio.Task[None] | None = None
 
     @contextmanager
     def ending(self, key: str, is_good: Callable[[], Awaitable[bool]]) -> Generator[anyio.CancelScope, None, None]:

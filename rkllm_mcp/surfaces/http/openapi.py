@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.errors import ANTHROPIC, OLLAMA, AnthropicError, ErrorBody, OllamaError
-from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import run_work, service_of
 
@@ -142,7 +141,7 @@ async def openapi(request: Request) -> Response:
     """This description."""
     routes: tuple[Route, ...] = request.app.state.routes
     # Writing it takes a second of the board's processor, and no key is needed to ask for it.
-    content = await run_work(request, _render, routes, needs_key(service_of(request).config))
+    content = await run_work(request, _render, routes, bool(service_of(request).config.key_entries))
     return Response(content, media_type=JSON)
 
 

@@ -89,7 +89,8 @@ class RunningAnswer:
             self._events.append(_NumberedEvent(self._count, event))
             if isinstance(event, Text):
                 self._text.append(event.text)
-        self._wake_readers()
+        self._news.set()
+        self._news = anyio.Event()
 
     async def drain(self) -> None:
         """Return at once: readers come and go."""
@@ -97,7 +98,8 @@ class RunningAnswer:
     def finish(self) -> None:
         """Note the end of the answer."""
         self.done.set()
-        self._wake_readers()
+        self._news.set()
+        self._news = anyio.Event()
 
     async def publish(self, app: App) -> None:
         """Store the events for readers at other boards, if there are any, as they come, until the answer ends."""
@@ -140,10 +142,6 @@ class RunningAnswer:
         if self.failure is not None:
             raise self.failure
 
-    def _wake_readers(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
-
 
 async def read_elsewhere(
     app: App, conversation: str, key: str, after: int, write: Callable[[bytes], Awaitable[None]]
@@ -166,13 +164,13 @@ async def read_elsewhere(
     raise HTTPError(502, message, code="board_lost")
 
 
+@dataclass(eq=False)
 class RunningAnswers:
     """The running answers of a service, by tenant and conversation."""
 
-    def __init__(self) -> None:
-        self._running: dict[tuple[str, str], RunningAnswer] = {}
-        self._ended: dict[tuple[str, str], RunningAnswer] = {}
-        self._readers = Counter[str]()
+    _running: dict[tuple[str, str], RunningAnswer] = field(default_factory=dict[tuple[str, str], RunningAnswer])
+    _ended: dict[tuple[str, str], RunningAnswer] = field(default_factory=dict[tuple[str, str], RunningAnswer])
+    _readers: Counter[str] = field(default_factory=Counter[str])
 
     @contextmanager
     def reading(self, key: str) -> Generator[None, None, None]:
@@ -184,9 +182,7 @@ class RunningAnswers:
         try:
             yield
         finally:
-            self._readers[key] -= 1
-            if not self._readers[key]:
-                del self._readers[key]
+            self._readers -= Counter({key: 1})
 
     @contextmanager
     def running(self, answer: RunningAnswer) -> Generator[None, None, None]:
@@ -218,12 +214,6 @@ class RunningAnswers:
             leases = app.store.leases
             if leases is not None and await leases.is_held(app.tenant, conversation, elsewhere=True):
                 raise answer_under_way()
-
-    @contextmanager
-    def hold_unanswered(self, app: App, conversation: str) -> Generator[None, None, None]:
-        """Hold a conversation that is changed, so that no answer runs in it; 409 if one does."""
-        with self.running(RunningAnswer(conversation, app.tenant, "")):
-            yield
 
     def find(self, tenant: str, conversation: str) -> RunningAnswer | None:
         """Return the running answer of a conversation, if any."""

@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from typing import Literal, TextIO
@@ -32,7 +33,6 @@ from rkllm_mcp.config.sections import Config, own_web_address, reached_host, web
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import name_request
-from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.schedules import run_schedules
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
 from rkllm_mcp.surfaces.http.state import ServiceState
@@ -132,24 +132,24 @@ def check_key(host: str, config: Config) -> None:
         raise UsageError(f"{host}: {problem}; {KEY_ADVICE}")
 
 
+@dataclass(eq=False)
 class _Serving:
-    def __init__(self, session: Session, config: Config, host: str, port: int) -> None:
-        self._session = session
-        self._config = config
-        self._host = host
-        self._port = port
-        self._notifier = Notifier()
-        self._service: ServiceState | None = None
-        self._listener: Listener | None = None
-        self._record: ServiceRecord | None = None
-        self._failure: Exception | None = None
-        self._code = EXIT_DONE
-        self._watching = anyio.CancelScope()
-        self._reloading = anyio.Lock()
+    session: Session
+    config: Config
+    host: str
+    port: int
+    _notifier: Notifier = field(default_factory=Notifier, init=False)
+    _service: ServiceState | None = field(default=None, init=False)
+    _listener: Listener | None = field(default=None, init=False)
+    _record: ServiceRecord | None = field(default=None, init=False)
+    _failure: Exception | None = field(default=None, init=False)
+    _code: int = field(default=EXIT_DONE, init=False)
+    _watching: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)
+    _reloading: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def run(self) -> int:
         """Serve; returns the exit code."""
-        with open_socket(self._host, self._port) as listening:
+        with open_socket(self.host, self.port) as listening:
             async with anyio.create_task_group() as tasks:
                 # Before anything is started, so that a signal during the start leaves nothing behind.
                 await tasks.start(self._obey, tasks)
@@ -165,13 +165,13 @@ class _Serving:
     async def _open(self, listening: socket.socket, tasks: TaskGroup) -> None:
         from rkllm_mcp.app.tenants import open_tenants
 
-        self._notifier.extend_start(self._config.runtime.start_timeout_s)
-        async with open_tenants(self._config, status=self._session.status) as tenants:
+        self._notifier.extend_start(self.config.runtime.start_timeout_s)
+        async with open_tenants(self.config, status=self.session.status) as tenants:
             service = self._service = ServiceState(tenants)
-            service.config_file = self._config.origin.source or self._session.target_file()
+            service.config_file = self.config.origin.source or self.session.target_file()
             service.reload = partial(self._apply, service, tasks)
-            address = own_web_address(self._host, listening.getsockname()[1])
-            record = self._record = ServiceRecord(address, self._config)
+            address = own_web_address(self.host, listening.getsockname()[1])
+            record = self._record = ServiceRecord(address, self.config)
             service.terminal_key = record.key
 
             def is_proxy(address: str) -> bool:
@@ -179,10 +179,10 @@ class _Serving:
                 return service.config.service.is_trusted_proxy(address)
 
             listener = self._listener = Listener(create_app(service), is_proxy)
-            status, port, model_host = self._session.status, listening.getsockname()[1], service.model_host
-            status(f"Serving at {web_address(self._host, port)}")
-            page = web_address(reached_host(self._host), port)
-            status(f"The page: {page}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+            status, port, model_host = self.session.status, listening.getsockname()[1], service.model_host
+            status(f"Serving at {web_address(self.host, port)}")
+            page = web_address(reached_host(self.host), port)
+            status(f"The page: {page}/{' (it asks for a key)' if service.config.key_entries else ''}")
             for line in unset_rights(service.config):
                 status(line)
             if model_host.is_emulated:
@@ -190,7 +190,7 @@ class _Serving:
             tasks.start_soon(self._watch, service)
             tasks.start_soon(run_schedules, service)
             tasks.start_soon(self._notifier.feed, lambda: tenants.failure is not None)
-            async with _answer_agent_checks(service, self._host):
+            async with _answer_agent_checks(service, self.host):
                 with record.announce():
                     await listener.serve([listening])
 
@@ -208,7 +208,7 @@ class _Serving:
             except RkllmMcpError as error:
                 self._leave(error)
                 return
-            self._session.status(f"Ready: {model_host.name}")
+            self.session.status(f"Ready: {model_host.name}")
             self._notifier.ready(f"ready: {model_host.name}")
             await service.tenants.given_up()
             self._leave(service.tenants.failure)
@@ -236,7 +236,7 @@ class _Serving:
         scheduler = service.tenants.scheduler
         running = scheduler.running() + scheduler.running("evaluation")
         if running:
-            self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
+            self.session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
             await scheduler.idle()
@@ -250,7 +250,7 @@ class _Serving:
         try:
             await self._apply(service, tasks)
         except RkllmMcpError as error:
-            self._session.terminal.error(f"The configuration stays as it was: {error}")
+            self.session.terminal.error(f"The configuration stays as it was: {error}")
 
     async def _apply(self, service: ServiceState, tasks: TaskGroup) -> None:
         """Put the configuration in force as it is now.
@@ -263,16 +263,16 @@ class _Serving:
             # The model that is being watched may go now, and is not a failure then.
             self._watching.cancel()
             try:
-                config = self._session.config()
-                check_key(self._host, config)
+                config = self.session.config()
+                check_key(self.host, config)
                 before = service.config.service
                 is_same_model = await service.tenants.reload(config, drain_s=config.service.drain_s)
                 if self._record is not None:
                     self._record.update(config)
                 model = "the model stays" if is_same_model else "another model"
-                self._session.status(f"Configuration in force; {model}")
+                self.session.status(f"Configuration in force; {model}")
                 if (config.service.host, config.service.port) != (before.host, before.port):
-                    self._session.status("Another host or port is used after a restart")
+                    self.session.status("Another host or port is used after a restart")
             finally:
                 # Another model is being loaded now; one that cannot be is the end, as at the start.
                 tasks.start_soon(self._watch, service)

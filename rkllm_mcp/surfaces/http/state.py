@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -66,6 +66,7 @@ CHARACTERS_KEPT = 8_000_000
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class OpenConversations:
     """The open conversations of a service by tenant and id, with a limit on their number.
 
@@ -73,9 +74,10 @@ class OpenConversations:
     its messages. If too many are open, the tenant with the most loses the one used longest ago that no answer runs in.
     """
 
-    def __init__(self, most_open: int = KEPT) -> None:
-        self._most_open = most_open
-        self._open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = OrderedDict()
+    most_open: int = KEPT
+    _open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = field(
+        default_factory=OrderedDict[tuple[str, str], "tuple[App, Conversation]"], init=False
+    )
 
     def __len__(self) -> int:
         return len(self._open)
@@ -120,7 +122,7 @@ class OpenConversations:
         """Keep a conversation open, the latest of all."""
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
-        while len(self._open) > self._most_open:
+        while len(self._open) > self.most_open:
             self.drop(*self._dispensable([1] * len(self._open)))
         # The latest one stays, however long it is.
         while len(self._open) > 1 and sum(sizes := self._sizes()) > CHARACTERS_KEPT:
@@ -175,32 +177,33 @@ class OpenConversations:
         return entry[1]
 
 
+@dataclass(eq=False)
 class Quota:
     """Daily quotas of all tenants: tokens, and seconds of sound."""
 
-    def __init__(self) -> None:
-        # By tenant and day: tokens counted in this process; of sound, its seconds, where the day begins with _SOUND.
-        self._spent_of_day = Counter[tuple[str, str]]()
-        # By tenant: parts of a token that its work has cost.
-        self._fractions = defaultdict[str, float](float)
+    # By tenant and day: tokens counted in this process; of sound, its seconds, where the day begins with _SOUND.
+    _spent_of_day: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]], init=False)
+    # By tenant: parts of a token that its work has cost.
+    _fractions: defaultdict[str, float] = field(default_factory=lambda: defaultdict[str, float](float), init=False)
 
     def limit(self, tenant: Tenant) -> int | None:
         """Return a tenant's tokens per day; None without a limit."""
         return tenant.section.daily_tokens if tenant.section else None
 
-    async def check(self, tenant: Tenant) -> None:
-        """Refuse a tenant that has no tokens left today, with 429 and the time until midnight."""
-        limit = self.limit(tenant)
-        if limit is not None and await self._add(tenant) >= limit:
-            message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
-            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=_until_midnight_s())
+    async def check(self, tenant: Tenant, *, with_sound: bool = False) -> None:
+        """Refuse a tenant that has no tokens left today, with 429 and the time until midnight.
 
-    async def check_sound(self, tenant: Tenant) -> None:
-        """Refuse a tenant that has no seconds of sound left today, as ``check`` does."""
-        limit = tenant.section.daily_audio_s if tenant.section else None
-        if limit is not None and await self._add(tenant, is_sound=True) >= limit:
-            message = f"the {limit} s of sound of today are used up; ask again tomorrow, or have daily_audio_s raised"
-            raise HTTPError(429, message, code="daily_audio_exceeded", retry_after_s=_until_midnight_s())
+        ``with_sound``: also one that has no seconds of sound left.
+        """
+        limits = [(False, self.limit(tenant), "tokens", "daily_tokens", "daily_tokens_exceeded")]
+        if with_sound and tenant.section:
+            limits.append((True, tenant.section.daily_audio_s, "s of sound", "daily_audio_s", "daily_audio_exceeded"))
+        for is_sound, limit, unit, key, code in limits:
+            if limit is not None and await self._add(tenant, is_sound=is_sound) >= limit:
+                now = datetime.now().astimezone()
+                midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+                message = f"the {limit} {unit} of today are used up; ask again tomorrow, or have {key} raised"
+                raise HTTPError(429, message, code=code, retry_after_s=(midnight - now).total_seconds())
 
     async def spend_sound(self, tenant: Tenant, seconds: float) -> None:
         """A recording or an answer that is spoken has so many seconds; parts of one count as a whole."""
@@ -229,12 +232,6 @@ class Quota:
             total = await tenant.app.store.tally.add(day, count)
             self._spent_of_day[key] = max(self._spent_of_day[key], total)
         return self._spent_of_day[key]
-
-
-def _until_midnight_s() -> float:
-    now = datetime.now().astimezone()
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    return (midnight - now).total_seconds()
 
 
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.
@@ -339,16 +336,6 @@ class ServiceState:
 
             yield report
 
-    def count(self, tenant: str, usage: Usage) -> None:
-        """A round of a tenant's answer has ended."""
-        for name in {OWNER, tenant}:
-            self.usage[name].take(usage)
-
-    @property
-    def uptime_s(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.started
-
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
@@ -398,13 +385,6 @@ async def hold_body(request: Request, size: int, limit: int) -> HeldBody:
         raise HTTPError(429, message, retry_after_s=RETRY_AFTER_S) from None
     request.scope[HELD_BODY] = lease
     return lease
-
-
-def release_body(scope: MutableMapping[str, Any]) -> None:
-    """Give the room of a request's body back, if it has any."""
-    lease: HeldBody | None = scope.get(HELD_BODY)
-    if lease is not None:
-        lease.release()
 
 
 async def run_work(request: Request, function: Callable[..., T], *arguments: Any) -> T:
@@ -468,8 +448,3 @@ def model_header(request: Request) -> dict[str, str]:
     """Return the header of an answer that names its model; the board is named by its proxy."""
     name = chosen_model(request) or service_of(request).model_host.name
     return {"X-Model": quote(name, safe=" :/@+")}
-
-
-def chosen_keep_alive(request: Request) -> float | None:
-    """Return how long the chosen model stays after the answer, seconds; None if the request does not say."""
-    return getattr(request.state, "keep_alive_s", None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -26,11 +27,11 @@ from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Text, Thinking, Usage, event_to_json, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
-from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, hide_internal_error, problem_of
+from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, problem_of, unforeseen_message
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import (
+    OWNER,
     SERVER_SEND,
-    chosen_keep_alive,
     chosen_model,
     run_work,
     service_of,
@@ -72,11 +73,6 @@ def lines(values: Iterable[str]) -> bytes:
     return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
 
 
-def _cannot_write(content: bytes) -> bool:
-    del content
-    return False
-
-
 class EventStream(Response):
     """A response that is sent while it is made.
 
@@ -92,7 +88,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        answer: Callable[[EventStream], Awaitable[None]],
+        answer: Callable[[EventStream], Awaitable[object]],
         *,
         media: str = EVENT_STREAM,
         headers: Mapping[str, str] | None = None,
@@ -128,7 +124,7 @@ class EventStream(Response):
         self._send = send
         self._server_send = scope.get(SERVER_SEND, send)
         # Of a server that can write to the connection without a task.
-        self._write_body: Callable[[bytes], bool] = scope.get(WRITE_BODY, _cannot_write)
+        self._write_body: Callable[[bytes], bool] | None = scope.get(WRITE_BODY)
         self._moved_at = monotonic()
         async with open_task_group() as tasks:
             self._scope = tasks.cancel_scope
@@ -154,7 +150,8 @@ class EventStream(Response):
         """Send records: at once if the connection takes them, else as soon as it does."""
         if not content or self._is_gone:
             return
-        if self._has_begun and not self._pending and not self._unsent and self._write_body(content):
+        is_free = self._has_begun and not self._pending and not self._unsent
+        if is_free and self._write_body is not None and self._write_body(content):
             self._moved_at = monotonic()
             return
         self._unsent.append(content)
@@ -248,11 +245,9 @@ async def list_response(request: Request, fields: Mapping[str, Any], name: str, 
 
 def line_stream(answer: Callable[[EventStream], Awaitable[None]], media: str) -> Response:
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
-
-    def last_line(problem: HTTPError) -> bytes:
-        return lines([to_json({"error": problem.message})])
-
-    return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
+    return EventStream(
+        answer, media=media, heartbeat=b"", failure=lambda problem: lines([to_json({"error": problem.message})])
+    )
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
@@ -296,11 +291,11 @@ class _Slot(Protocol):
     async def wait_for_change(self) -> int | None: ...
 
 
+@dataclass(eq=False)
 class EventList:
     """The sink of an answer in one piece."""
 
-    def __init__(self) -> None:
-        self.events: list[Event] = []
+    events: list[Event] = field(default_factory=list[Event])
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Add the events."""
@@ -310,18 +305,18 @@ class EventList:
         """Return at once."""
 
 
+@dataclass(eq=False)
 class ReplyWriter:
     """The sink of one answer; the first records are sent with the first part, and not before.
 
     Without a ``stream`` the answer is collected for ``ReplyShape.whole``.
     """
 
-    def __init__(self, reply: Reply, shape: ReplyShape) -> None:
-        self.reply = reply
-        self.shape = shape
-        self.stream: EventStream | None = None
-        self._open: Part | None = None
-        self._has_begun = False
+    reply: Reply
+    shape: ReplyShape
+    stream: EventStream | None = None
+    _open: Part | None = field(default=None, init=False)
+    _has_begun: bool = field(default=False, init=False)
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Add events to the reply, and send their records."""
@@ -366,14 +361,13 @@ class ReplyWriter:
         return "" if part is None else self.shape.closing(part)
 
 
+@dataclass(eq=False)
 class QueuePlace:
     """The place of a request in the queue before the NPU."""
 
-    def __init__(self, request: Request, slot: _Slot, model: str | None) -> None:
-        self._service = service_of(request)
-        self._request = request
-        self._slot = slot
-        self._model = model
+    request: Request
+    slot: _Slot
+    model: str | None
 
     @asynccontextmanager
     async def turn(self, sink: EventSink = DISCARD_EVENTS) -> AsyncGenerator[None, None]:
@@ -382,14 +376,16 @@ class QueuePlace:
         ``sink`` receives the positions of the request and the name of a model that is loaded for it.
         """
         announced = ""
-        while (position := await self._slot.wait_for_change()) is not None:
-            loading = self._slot.loading
+        while (position := await self.slot.wait_for_change()) is not None:
+            loading = self.slot.loading
             is_new, announced = loading not in {"", announced}, loading
             sink.feed([status_line("loading", name=loading) if is_new else Queued(position)])
         # Requests that waited together may have used it up one by one.
-        await self._service.quota.check(tenant_of(self._request))
-        is_kept = self._model is not None
-        with self._service.tenants.using(chosen_keep_alive(self._request)) if is_kept else nullcontext():
+        service = service_of(self.request)
+        await service.quota.check(tenant_of(self.request))
+        # How long the chosen model stays after the answer, seconds; None if the request does not say.
+        keep_alive_s: float | None = getattr(self.request.state, "keep_alive_s", None)
+        with service.tenants.using(keep_alive_s) if self.model is not None else nullcontext():
             yield
 
 
@@ -435,9 +431,11 @@ class AnswerMeter(Step):
                 self._service.metrics.take(event)
                 self._service.traces.take(event)
                 if isinstance(event, Usage):
-                    self._service.count(self._tenant.name, event)
-                elif isinstance(event, End):
-                    batch = [*batch[:-1], hide_internal_error(event)]
+                    for name in {OWNER, self._tenant.name}:
+                        self._service.usage[name].take(event)
+                elif isinstance(event, End) and event.cause is not None and not isinstance(event.cause, RkllmMcpError):
+                    # The end of an answer that failed by a mistake of ours says nothing of it to a client.
+                    batch = [*batch[:-1], replace(event, error=unforeseen_message())]
         return batch
 
     async def settle(self) -> None:

@@ -285,17 +285,17 @@ async def _upload(request: Request, tool: str) -> dict[str, Any]:
     """Send the file of a form to a tool of the knowledge server; return the structured result."""
     service = service_of(request)
     limit = service.config.service.upload_mb * MEBIBYTE
+    message = f"the file is larger than {limit / MEBIBYTE:g} MB; send a smaller one, or raise upload_mb in [service]"
+    too_large = HTTPError(413, message, param="file")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit + _FORM_BYTES:
-        raise _too_large(limit)
+        raise too_large
     size = int(length) if length.isdecimal() else limit
     try:
         async with (
             _knowledge(request) as call,
             service.admission.receiving(request.state.key, size),
-            bodies.limit_body(request, limit + _FORM_BYTES, problem=_too_large(limit)).form(
-                max_files=1, max_fields=10
-            ) as form,
+            bodies.limit_body(request, limit + _FORM_BYTES, problem=too_large).form(max_files=1, max_fields=10) as form,
         ):
             file = form.get("file")
             if not isinstance(file, UploadFile) or not file.filename:
@@ -322,11 +322,6 @@ async def _upload(request: Request, tool: str) -> dict[str, Any]:
             raise
         message = "the board has no space for this file; free some in its folder for temporary files"
         raise HTTPError(507, message, code="no_space") from None
-
-
-def _too_large(limit: int) -> HTTPError:
-    message = f"the file is larger than {limit / MEBIBYTE:g} MB; send a smaller one, or raise upload_mb in [service]"
-    return HTTPError(413, message, param="file")
 
 
 @asynccontextmanager

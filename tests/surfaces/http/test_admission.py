@@ -44,8 +44,8 @@ async def test_a_key_holds_two_long_bodies_and_the_third_waits_for_one_of_them_w
             await settled()
             assert held == []
             await admission.hold("b", LIMIT, LIMIT)
-            first.release()
-            first.release()
+            first.shrink(0)
+            first.shrink(0)
     assert held == ["third"]
     assert dict(admission.bodies.taken) == {"a": BODIES_PER_KEY * LIMIT, "b": LIMIT}
 
@@ -69,7 +69,7 @@ async def test_a_body_of_unknown_length_gives_back_its_unused_reservation() -> N
     long.shrink(UNCOUNTED_BYTES + 1)
     short.shrink(10)
     assert dict(admission.bodies.taken) == {"a": UNCOUNTED_BYTES + 1}
-    long.release()
+    long.shrink(0)
     assert dict(admission.bodies.taken) == {}
 
 

@@ -23,7 +23,7 @@ from rkllm_mcp.errors import (
     UsageError,
     WorkerDiedError,
 )
-from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, current_request_id, name_request, response_to
+from rkllm_mcp.surfaces.http.errors import REQUEST_ID, ClientGoneError, HTTPError, name_request, response_to
 from rkllm_mcp.surfaces.http.route import Route
 from tests.support.http_app import BASE_URL, config_with, desk
 
@@ -49,7 +49,7 @@ async def broken(request: Request) -> Response:
 
 
 async def said(request: Request) -> Response:
-    return JSONResponse(current_request_id())
+    return JSONResponse(REQUEST_ID.get())
 
 
 ROUTES = (
