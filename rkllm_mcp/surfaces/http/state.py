@@ -195,15 +195,14 @@ class Quota:
 
         ``with_sound``: also one that has no seconds of sound left.
         """
-        limits = [(False, self.limit(tenant), "tokens", "daily_tokens", "daily_tokens_exceeded")]
-        if with_sound and tenant.section:
-            limits.append((True, tenant.section.daily_audio_s, "s of sound", "daily_audio_s", "daily_audio_exceeded"))
-        for is_sound, limit, unit, key, code in limits:
-            if limit is not None and await self._add(tenant, is_sound=is_sound) >= limit:
-                now = datetime.now().astimezone()
-                midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-                message = f"the {limit} {unit} of today are used up; ask again tomorrow, or have {key} raised"
-                raise HTTPError(429, message, code=code, retry_after_s=(midnight - now).total_seconds())
+        limit = self.limit(tenant)
+        if limit is not None and await self._add(tenant) >= limit:
+            message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
+            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=_until_midnight_s())
+        most_s = tenant.section.daily_audio_s if with_sound and tenant.section else None
+        if most_s is not None and await self._add(tenant, is_sound=True) >= most_s:
+            refusal = f"the {most_s} s of sound of today are used up; ask again tomorrow, or have daily_audio_s raised"
+            raise HTTPError(429, refusal, code="daily_audio_exceeded", retry_after_s=_until_midnight_s())
 
     async def spend_sound(self, tenant: Tenant, seconds: float) -> None:
         """A recording or an answer that is spoken has so many seconds; parts of one count as a whole."""
@@ -232,6 +231,12 @@ class Quota:
             total = await tenant.app.store.tally.add(day, count)
             self._spent_of_day[key] = max(self._spent_of_day[key], total)
         return self._spent_of_day[key]
+
+
+def _until_midnight_s() -> float:
+    now = datetime.now().astimezone()
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return (midnight - now).total_seconds()
 
 
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.

@@ -285,8 +285,8 @@ async def _upload(request: Request, tool: str) -> dict[str, Any]:
     """Send the file of a form to a tool of the knowledge server; return the structured result."""
     service = service_of(request)
     limit = service.config.service.upload_mb * MEBIBYTE
-    message = f"the file is larger than {limit / MEBIBYTE:g} MB; send a smaller one, or raise upload_mb in [service]"
-    too_large = HTTPError(413, message, param="file")
+    advice = f"the file is larger than {limit / MEBIBYTE:g} MB; send a smaller one, or raise upload_mb in [service]"
+    too_large = HTTPError(413, advice, param="file")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit + _FORM_BYTES:
         raise too_large
