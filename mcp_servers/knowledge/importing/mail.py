@@ -14,8 +14,8 @@ import quopri
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from email import message_from_bytes, policy
-from email.message import EmailMessage, MIMEPart
+from email import message_from_bytes
+from email.message import Message
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from mcp_servers.knowledge.importing.calendars import read_calendar, unfold
@@ -54,6 +54,14 @@ _SHOWN_NAMES = 5
 _UUENCODED = re.compile(
     r"^begin [0-7]{3,4} ([^\r\n]{1,200})\n((?:[ -`]{1,62}\n)*?)(?:[` ]?\n)?end[ \t]*$", re.MULTILINE
 )
+# Usenet's form of a file in a text, in bytes of any value.
+_YENC = re.compile(
+    rb"^=ybegin [^\r\n]{0,200}?name=([^\r\n]{1,200})\r?\n(.*?)^=yend\b[^\r\n]*", re.MULTILINE | re.DOTALL
+)
+_YENC_PART, _YENC_ESCAPED = re.compile(rb"=ypart [^\r\n]*\r?\n"), re.compile(rb"=(.)", re.DOTALL)
+_YENC_TABLE = bytes((code - 42) % 256 for code in range(256))
+_LENGTH = re.compile(rb"(\d{1,9})[ \t]*\r?\n")
+_ENRICHED_MARK = re.compile(r"<param>.*?</param>|</?[a-z][\w-]{0,60}>|<<", re.IGNORECASE | re.DOTALL)
 _ENCODED_WORD = re.compile(r"=\?([\w.:*-]{1,60})\?([bBqQ])\?([^?\s]*)\?=")
 _ENCODED_WORDS = re.compile(rf"{_ENCODED_WORD.pattern}(?:\s*{_ENCODED_WORD.pattern})*")
 _BASE64 = re.compile(rb"\s*(?:[A-Za-z0-9+/]+[ \t\r]*\n\s*)*[A-Za-z0-9+/]*={0,2}[ \t]*(?=\s|$)")
@@ -63,8 +71,12 @@ _FLOWED, _FLOWED_WITH_SPACE = re.compile(r"(?m)(?<!^--) \n>* ?"), re.compile(r"(
 
 def read_mail(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachment) -> _Parsed:
     """Return subject, passages and warnings of one message; ``read_attachment`` reads the files in it."""
-    # Some programs write a mark or an empty line before the head.
-    message = message_from_bytes(blob.content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), policy=policy.default)
+    # Some programs write a mark or an empty line before the head, Apple Mail the length, and properties at the end.
+    content = blob.content.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+    if length := _LENGTH.match(content):
+        content = content[length.end() : length.end() + int(length[1])]
+    # The older policy, which joins the pieces of a name before it decodes them, and reads malformed heads.
+    message = message_from_bytes(content)
     reader = _MessageReader(limits, read_attachment)
     subject = reader.read(message)
     return subject, reader.passages, tuple(reader.warnings)
@@ -101,9 +113,9 @@ class _MessageReader:
         self.warnings: list[str] = []
         self._limits = limits
         self._read_attachment = read_attachment
-        self._attachments: list[tuple[MIMEPart, str]] = []
+        self._attachments: list[tuple[bytes, str]] = []
 
-    def read(self, message: EmailMessage) -> str:
+    def read(self, message: Message) -> str:
         """Read a whole message; return its subject."""
         headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
         is_page = _SAVED_PAGE.search(headers["From"]) is not None
@@ -111,16 +123,16 @@ class _MessageReader:
         self.passages += [Passage("\n".join(lines))] if lines else []
         title, body = self._body(message, is_page=is_page)
         self.passages += body
-        for number, (part, name) in enumerate(self._attachments, 1):
+        for number, (content, name) in enumerate(self._attachments, 1):
             if number > _MAX_ATTACHMENTS:
                 self.warnings.append(f"Only the first {_MAX_ATTACHMENTS} attachments were read.")
                 break
-            passages, warnings = self._read_attachment(Blob(_payload(part), name), self._limits)
+            passages, warnings = self._read_attachment(Blob(content, name), self._limits)
             self.passages += passages
             self.warnings += warnings
         return headers["Subject"] or (title if is_page else "")
 
-    def _body(self, part: MIMEPart, depth: int = 0, *, is_page: bool = False) -> tuple[str, list[Passage]]:
+    def _body(self, part: Message, depth: int = 0, *, is_page: bool = False) -> tuple[str, list[Passage]]:
         """Return the title and the passages of a part; remember its attachments."""
         kind, subtype = part.get_content_maintype(), part.get_content_subtype()
         if kind == "multipart" and depth < _MAX_DEPTH and isinstance(part.get_payload(), list):
@@ -153,13 +165,13 @@ class _MessageReader:
         name = self._attachment_name(part)
         if name:
             if not (is_page and _RESOURCE.fullmatch(part.get_content_type())):
-                self._attachments.append((part, name))
+                self._attachments.append((_payload(part), name))
             return "", []
         return self._text(part, subtype) if kind == "text" else ("", [])
 
-    def _attachment_name(self, part: MIMEPart) -> str:
+    def _attachment_name(self, part: Message) -> str:
         """Return the name of a part that is not a text of the message; empty for text."""
-        name, kind = part.get_filename() or "", part.get_content_type()
+        name, kind = _file_name(part), part.get_content_type()
         is_text = part.get_content_maintype() == "text" and kind != "text/css"
         if is_text and (not name or kind == "text/calendar") and part.get_content_disposition() != "attachment":
             return ""
@@ -173,8 +185,10 @@ class _MessageReader:
             name = str(part.get("Content-Location", "")).rpartition("/")[2].partition("?")[0]
         return name or f"part of the type {kind}"
 
-    def _text(self, part: MIMEPart, subtype: str) -> tuple[str, list[Passage]]:
+    def _text(self, part: Message, subtype: str) -> tuple[str, list[Passage]]:
         content = _payload(part)
+        if subtype == "plain":
+            content = _YENC.sub(self._take_yenc, content)
         # Senders often name a charset that lacks some of the characters.
         charset = part.get_content_charset("") or (declared_charset(content) if subtype == "html" else "")
         decoded = decode(unfold(content) if subtype == "calendar" else content, charset)
@@ -182,6 +196,8 @@ class _MessageReader:
         text = decoded.text[: self._limits.characters]
         if subtype == "plain":
             text = _UUENCODED.sub(self._take_uuencoded, text)
+        elif subtype in {"enriched", "richtext"}:
+            text = _ENRICHED_MARK.sub(lambda mark: "<" if mark[0] == "<<" else "", text)
         if subtype == "plain" and str(part.get_param("format", "")).lower() == "flowed":
             broken = _FLOWED if str(part.get_param("delsp", "")).lower() == "yes" else _FLOWED_WITH_SPACE
             text = broken.sub("", text)
@@ -195,27 +211,49 @@ class _MessageReader:
             content = b"".join(binascii.a2b_uu(line.encode("ascii")) for line in match[2].splitlines())
         except (ValueError, UnicodeError):
             return match[0]
-        part = MIMEPart(policy.default)
-        part.set_content(content, "application", "octet-stream")
-        self._attachments.append((part, match[1].strip()))
+        self._attachments.append((content, match[1].strip()))
         return "\n"
 
+    def _take_yenc(self, match: re.Match[bytes]) -> bytes:
+        """Remember a file that is in the text."""
+        encoded = _YENC_PART.sub(b"", match[2]).translate(None, b"\r\n")
+        content = _YENC_ESCAPED.sub(lambda escaped: bytes([(escaped[1][0] - 64) % 256]), encoded)
+        self._attachments.append((content.translate(_YENC_TABLE), decode_word(match[1], "").strip()))
+        return b"\n"
 
-def _parts(part: MIMEPart) -> list[MIMEPart]:
-    return cast("list[MIMEPart]", part.get_payload())
+
+def _parts(part: Message) -> list[Message]:
+    return cast("list[Message]", part.get_payload())
 
 
-def _header(message: EmailMessage, name: str) -> str:
+def _header(message: Message, name: str) -> str:
     """Return a header with its encoded words as text.
 
     The library knows only the charsets of Python, and parses addresses in quadratic time.
     """
     raw: Iterator[str | Header] = (value for key, value in message.raw_items() if key.lower() == name.lower())
-    written = str(next(raw, ""))[:_MAX_HEADER]
-    # Bytes outside ASCII, which no charset declares.
-    if not written.isascii():
-        written = decode(written.encode("utf-8", "surrogateescape")).text
-    return " ".join(_ENCODED_WORDS.sub(_decoded_words, written).split())
+    return " ".join(_ENCODED_WORDS.sub(_decoded_words, _written(next(raw, ""))).split())
+
+
+def _written(header: str | Header) -> str:
+    """Return a header as it is written, with bytes outside ASCII, which no charset declares, as text."""
+    written = str(header)[:_MAX_HEADER]
+    return written if written.isascii() else decode(written.encode("utf-8", "surrogateescape")).text
+
+
+def _file_name(part: Message) -> str:
+    """Return the name of a part, of which RFC 2231 makes pieces that may be divided inside a letter."""
+    described = Message()
+    for key, header in part.raw_items():
+        if key.lower() in {"content-disposition", "content-type"}:
+            described[key] = _written(header)
+    for parameter, key in (("filename", "content-disposition"), ("name", "content-type")):
+        value = described.get_param(parameter, "", key)
+        if isinstance(value, tuple):
+            value = decode_word(value[2].encode("raw-unicode-escape"), value[0] or "")
+        if value:
+            return _ENCODED_WORDS.sub(_decoded_words, str(value)).strip()
+    return ""
 
 
 def _decoded_words(match: re.Match[str]) -> str:
@@ -236,11 +274,11 @@ def _decoded_words(match: re.Match[str]) -> str:
     return text + decode_word(content, before)
 
 
-def _payload(part: MIMEPart) -> bytes:
+def _payload(part: Message) -> bytes:
     inner = part.get_payload()
     transfer = str(part.get("Content-Transfer-Encoding", "")).strip(" ;").lower()
     if isinstance(inner, list):
-        content = b"\n".join(inner_part.as_bytes() for inner_part in cast("list[MIMEPart]", inner))
+        content = b"\n".join(inner_part.as_bytes() for inner_part in cast("list[Message]", inner))
         # The library takes an encoded message for the text of an empty one.
         return (_leading_base64(content) if transfer == "base64" else None) or content
     if transfer == "base64" and isinstance(inner, str):

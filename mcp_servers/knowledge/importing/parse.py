@@ -105,8 +105,9 @@ _HTML_START = re.compile(
 )
 _BOOK_START = re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<FictionBook\b", re.DOTALL)
 _FLAT_START = re.compile(rb"<office:document\s")
-# The head of a mail; also of a page that is saved in one file under another ending.
+# The head of a mail, which may have its length before it; also of a page that is saved in one file.
 _MAIL_START = re.compile(
+    rb"(?:\d{1,9}[ \t]*\r?\n)?"
     rb"(?:[a-z][a-z0-9-]{1,40}:[^\r\n]*\r?\n(?:[ \t][^\r\n]*\r?\n)*){1,60}?(?:mime-version|content-type|received):",
     re.IGNORECASE,
 )
@@ -141,7 +142,8 @@ def format_of(blob: Blob) -> Format:
         # Text may begin with two of these letters by chance.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
             raise UnsupportedFormatError(blob.name, reason)
-    if is_binary(blob.content):
+    # A mail may have files as bytes.
+    if declared is not MAIL and is_binary(blob.content):
         raise UnsupportedFormatError(blob.name, "it is binary")
     # What the text is comes before what its name says.
     if declared and (file_format is None or file_format.reader not in _OPEN_READERS):

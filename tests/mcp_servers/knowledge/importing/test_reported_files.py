@@ -258,6 +258,20 @@ _TWO = base64.b64encode("件名が途中".encode()).decode()
             f"{HEAD}Content-Type: text/plain; charset=utf-8; format=flowed; delsp=yes\n\n長い行が \n続く。\n",
             ["長い行が続く。"],
         ),
+        (
+            (
+                f"{HEAD}Content-Type: multipart/mixed; boundary=x\n\n--x\nContent-Disposition: attachment;\n"
+                f" filename*1*=%71%35%44%1B%28%42;\n filename*0*=iso-2022-jp''%1B%24%42%32\n\n本文\n--x--\n"
+            ),
+            ["会議 > 本文"],
+        ),
+        (f"{HEAD}Content-Type: text/enriched\n\n<bold>本</bold>文 <<b>\n", ["本文 <b>"]),
+        (
+            f"{HEAD}Content-Type: text/plain\n\na\n=ybegin size=3 name=k.txt\n".encode()
+            + bytes((*(code + 42 for code in b"ke"), 61, (ord("y") + 42 + 64) % 256))
+            + b"\n=yend size=3\nb\n",
+            ["a", "b", "k.txt > key"],
+        ),
         (f'{HEAD}Content-Type: text/plain; charset="gb2312"\n\n'.encode() + "お世話".encode("gbk"), ["お世話"]),
         (f"{HEAD}Content-Type: text/plain; charset=iso-2022-jp\n\n".encode() + b"\x1b$B-!-j|b\x1b(B a", ["①㈱髙 a"]),
     ],
@@ -275,6 +289,7 @@ def test_the_text_of_a_mail_is_decoded_as_programs_write_it(message: str | bytes
         (f"Subject: =?utf-8?B?{_TWO[:8]}?=\n =?utf-8?B?{_TWO[8:]}?=".encode(), "件名が途中"),
         (b"\xef\xbb\xbfSubject: S", "S"),
         (b"\r\nSubject: S", "S"),
+        (b"27\nContent-Type: x\nSubject: S", "S"),
     ],
 )
 def test_the_subject_of_a_mail_is_decoded_as_programs_write_it(head: bytes, subject: str) -> None:
