@@ -111,7 +111,7 @@ class RemoteHost:
         self._phrases = read_catalogue(language)
         self._tasks = tasks
         self._asked_model: str | None = None
-        self._servers: list[str] = [server.name for server in config.active_servers]
+        self.server_names: Sequence[str] = [server.name for server in config.active_servers]
         # By the id that the chat knows, and by that of the service.
         self._answers: dict[str, _RunningAnswer] = {}
         self._questions: dict[str, anyio.Event] = {}
@@ -414,16 +414,11 @@ class RemoteHost:
 
     # --- questions to the person --------------------------------------------------------------------------------------
 
-    async def decide(self, question_id: str, decision: Decision) -> bool:
-        """See ``ChatHost.decide``."""
-        return await self._answer_question(f"/v1/approvals/{question_id}", {"decision": decision})
-
-    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """See ``ChatHost.fill``."""
-        body = {"action": answer.action, "content": dict(answer.content)}
-        return await self._answer_question(f"/v1/elicitations/{question_id}", body)
-
-    async def _answer_question(self, path: str, body: Mapping[str, Any]) -> bool:
+    async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
+        """See ``ChatHost.settle``."""
+        path, body = f"/v1/approvals/{question_id}", dict[str, Any](decision=answer)
+        if isinstance(answer, ElicitationAnswer):
+            path, body = f"/v1/elicitations/{question_id}", {"action": answer.action, "content": dict(answer.content)}
         async with self._client() as client:
             response = await client.post(path, json=body)
         if response.status_code == _NOT_FOUND:
@@ -439,14 +434,10 @@ class RemoteHost:
 
     # --- tools and servers --------------------------------------------------------------------------------------------
 
-    def server_names(self) -> Sequence[str]:
-        """See ``ChatHost.server_names``."""
-        return self._servers
-
     async def servers(self) -> Sequence[ListedServer]:
         """See ``ChatHost.servers``."""
         entries = (await self._send("GET", "/v1/servers"))["servers"]
-        self._servers = [server["name"] for server in entries]
+        self.server_names = [server["name"] for server in entries]
         return [
             ListedServer(server["name"], server["state"], server["tools"], server["error"], server["enabled"])
             for server in entries
@@ -549,7 +540,7 @@ class RemoteHost:
         """See ``ChatHost.read_resource``."""
         del context
         server, colon, uri = reference.partition(":")
-        is_named = bool(colon) and server in self._servers and not uri.startswith("//")
+        is_named = bool(colon) and server in self.server_names and not uri.startswith("//")
         query = {"uri": uri, "server": server} if is_named else {"uri": reference}
         content = await self._send("GET", "/v1/resources/read", query=query)
         return ResourceContent(content["server"], content["uri"], content["text"], content["truncated"])
@@ -569,24 +560,16 @@ class RemoteHost:
             if server in (None, entry["server"])
         ]
 
-    async def complete_prompt(
-        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
-    ) -> Sequence[str]:
-        """See ``ChatHost.complete_prompt``; the service passes no suggestions of servers on."""
-        del reference, argument, value, arguments, context
-        return ()
-
-    async def complete_resource(
+    async def complete(
         self,
-        server: str,
-        uri_template: str,
+        template: PromptTemplate | ResourceTemplate,
         blank: str,
         value: str,
-        arguments: Mapping[str, str] | None,
+        arguments: Mapping[str, str],
         context: CallContext,
     ) -> Sequence[str]:
-        """See ``ChatHost.complete_resource``; the service passes no suggestions of servers on."""
-        del server, uri_template, blank, value, arguments, context
+        """See ``ChatHost.complete``; the service passes no suggestions of servers on."""
+        del template, blank, value, arguments, context
         return ()
 
 

@@ -406,20 +406,19 @@ def is_command(line: str) -> bool:
     """
     text = line.strip()
     match = _COMMAND.match(text)
-    if match is None or _command_name(match[0]) in COMMANDS:
-        return match is not None
+    if match is None:
+        return False
+    name = unicodedata.normalize("NFKC", match[0])
+    if name in COMMANDS or name in _SYNONYMS:
+        return True
     return not line[:1].isspace() and not (match[1] and Path(match[0]).exists())
-
-
-def _command_name(word: str) -> str:
-    name = unicodedata.normalize("NFKC", word)
-    return _SYNONYMS.get(name, name)
 
 
 async def obey(state: ChatState, text: str) -> None:
     """Carry out a line that begins with a command."""
     name, *arguments = text.split(maxsplit=1)
-    name, argument = _command_name(name), "".join(arguments).strip()
+    name, argument = unicodedata.normalize("NFKC", name), "".join(arguments).strip()
+    name = _SYNONYMS.get(name, name)
     command = COMMANDS.get(name)
     if command is None:
         matching = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
@@ -573,9 +572,12 @@ async def _speak(state: ChatState, argument: str) -> None:
     if argument not in _SWITCH:
         state.need("/speak")
         return
-    from rkllm_mcp.surfaces.chat.speech import speaker_in  # loads numpy
+    from rkllm_mcp.speech.engines import speaker_of  # loads numpy
 
-    state.speaker = speaker_in(state.host.config.speech) if _SWITCH[argument] else None
+    speaker = speaker_of(state.host.config.speech) if _SWITCH[argument] else None
+    if speaker is None and _SWITCH[argument]:
+        raise UsageError("nothing is configured that speaks; set tts under [speech], or 'rkllm-mcp voice install'")
+    state.speaker = speaker
     state.terminal.note(state.phrases.sentence("chat.speaks" if state.speaker else "chat.is_silent"))
 
 

@@ -72,7 +72,7 @@ class Completions:
         if command == "/resource" and not earlier_words:
             return await self._references(word)
         if command == "/resources" and not earlier_words:
-            return _beginning(word, self.host.server_names())
+            return _beginning(word, self.host.server_names)
         if command == "/prompt":
             return await self._prompt(word, earlier_words)
         if command in ("/enable", "/disable") and not earlier_words:
@@ -109,15 +109,15 @@ class Completions:
             return _beginning(
                 word, {f"{missing_argument.name}=": missing_argument.description for missing_argument in missing}
             )
-        ideas = await self.host.complete_prompt(prompt.reference, argument, value, values, self.context)
+        ideas = await self.host.complete(prompt, argument, value, values, self.context)
         return {f'{argument}="{idea}"' if " " in idea else f"{argument}={idea}": "" for idea in ideas}
 
     async def _references(self, beginning: str) -> Mapping[str, str]:
         """Return each ``server:uri`` that begins with the typed text."""
         server, colon, uri = beginning.partition(":")
         if not colon:
-            return _beginning(beginning, [f"{name}:" for name in self.host.server_names()])
-        if server not in self.host.server_names():
+            return _beginning(beginning, [f"{name}:" for name in self.host.server_names])
+        if server not in self.host.server_names:
             return {}
         resources, templates = await self.host.readable(server, self.context)
         uris = {resource.uri: resource.description or resource.name for resource in resources}
@@ -127,9 +127,7 @@ class Completions:
             if not opening or "{" in tail:
                 continue  # only an address with one blank is completed
             if uri.startswith(head):
-                ideas = await self.host.complete_resource(
-                    server, template.uri_template, blank.lstrip("+#"), uri[len(head) :], None, self.context
-                )
+                ideas = await self.host.complete(template, blank.lstrip("+#"), uri[len(head) :], {}, self.context)
                 addresses = [f"{head}{idea}{tail}" for idea in ideas]
             else:
                 addresses = [head]  # the person has not come to the blank yet

@@ -62,19 +62,13 @@ class ListedServer:
 class ChatHost(Protocol):
     """The assistant as a conversation uses it; every method that waits may raise an RkllmMcpError."""
 
-    @property
-    def config(self) -> Config:
-        """The configuration."""
-        ...
+    config: Config
+    store: Store  # conversations, calls, permanent decisions
+    tenant: str  # its name; empty for the owner
 
     @property
-    def store(self) -> Store:
-        """What is stored: conversations, calls, permanent decisions."""
-        ...
-
-    @property
-    def tenant(self) -> str:
-        """The tenant's name; empty for the owner."""
+    def server_names(self) -> Sequence[str]:
+        """The names of the servers."""
         ...
 
     @property
@@ -108,12 +102,8 @@ class ChatHost(Protocol):
         """Return the tokens that the model is reading for an answer, and in how many seconds if that is known."""
         ...
 
-    async def decide(self, question_id: str, decision: Decision) -> bool:
-        """Answer a request for approval; return False if it does not wait any more."""
-        ...
-
-    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """Answer a server's form; return False if it does not wait any more."""
+    async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
+        """Answer a request for approval, or a server's form; return False if it does not wait any more."""
         ...
 
     async def wait_until_settled(self, question_id: str) -> None:
@@ -126,10 +116,6 @@ class ChatHost(Protocol):
 
     async def load_model(self, name: str) -> None:
         """Answer with another model from now on."""
-        ...
-
-    def server_names(self) -> Sequence[str]:
-        """Return the names of the servers."""
         ...
 
     async def servers(self) -> Sequence[ListedServer]:
@@ -174,22 +160,15 @@ class ChatHost(Protocol):
         """Return the prompts of every server, or of one."""
         ...
 
-    async def complete_prompt(
-        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
-    ) -> Sequence[str]:
-        """Return values that a server suggests for an argument of a prompt."""
-        ...
-
-    async def complete_resource(
+    async def complete(
         self,
-        server: str,
-        uri_template: str,
+        template: PromptTemplate | ResourceTemplate,
         blank: str,
         value: str,
-        arguments: Mapping[str, str] | None,
+        arguments: Mapping[str, str],
         context: CallContext,
     ) -> Sequence[str]:
-        """Return values that a server suggests for a blank of a template."""
+        """Return values that a server suggests for an argument of a prompt, or for a blank of a resource's address."""
         ...
 
 
@@ -235,13 +214,11 @@ class LocalHost:
         conversation.replace([Message("system", text), *others])
         conversation.own_system = text
 
-    async def decide(self, question_id: str, decision: Decision) -> bool:
-        """See ``ChatHost.decide``."""
-        return self._app.pending.decide(question_id, decision)
-
-    async def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """See ``ChatHost.fill``."""
-        return self._app.pending.fill(question_id, answer)
+    async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
+        """See ``ChatHost.settle``."""
+        if isinstance(answer, ElicitationAnswer):
+            return self._app.pending.fill(question_id, answer)
+        return self._app.pending.decide(question_id, answer)
 
     async def models(self) -> Mapping[str, ListedModel]:
         """See ``ChatHost.models``."""
@@ -253,6 +230,7 @@ class LocalHost:
             raise UsageError("the model cannot be exchanged here; start another chat with --model NAME")
         await self._app.models.load(name)
 
+    @property
     def server_names(self) -> Sequence[str]:
         """See ``ChatHost.server_names``."""
         return [connection.spec.name for connection in self._app.toolbox.connections]
@@ -309,24 +287,20 @@ class LocalHost:
         """See ``ChatHost.prompts``."""
         return await self._app.toolbox.offerings.prompts(server, context)
 
-    async def complete_prompt(
-        self, reference: str, argument: str, value: str, arguments: Mapping[str, str], context: CallContext
-    ) -> Sequence[str]:
-        """See ``ChatHost.complete_prompt``."""
-        return await self._app.toolbox.offerings.complete_prompt(reference, argument, value, arguments, context)
-
-    async def complete_resource(
+    async def complete(
         self,
-        server: str,
-        uri_template: str,
+        template: PromptTemplate | ResourceTemplate,
         blank: str,
         value: str,
-        arguments: Mapping[str, str] | None,
+        arguments: Mapping[str, str],
         context: CallContext,
     ) -> Sequence[str]:
-        """See ``ChatHost.complete_resource``."""
+        """See ``ChatHost.complete``."""
         offerings = self._app.toolbox.offerings
-        return await offerings.complete_resource(server, uri_template, blank, value, arguments, context)
+        if isinstance(template, PromptTemplate):
+            return await offerings.complete_prompt(template.reference, blank, value, arguments, context)
+        uri_template = template.uri_template
+        return await offerings.complete_resource(template.server, uri_template, blank, value, arguments, context)
 
 
 @asynccontextmanager

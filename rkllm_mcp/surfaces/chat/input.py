@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
@@ -48,22 +49,22 @@ class PipedLines(Lines):
         """Do nothing: lines of a pipe stay valid."""
 
 
+@dataclass
 class ConsoleAnswers:
     """Answers typed line by line during a command; questions are on standard error.
 
     Ctrl-C is a signal here and ends the command.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-        self._lines = PipedLines(sys.stdin.fileno())
+    terminal: Terminal
+    _lines: PipedLines = field(default_factory=lambda: PipedLines(sys.stdin.fileno()))
 
     async def ask(self, prompt: str) -> str | None:
         """One line, without its end; None at the end of the input."""
-        self._terminal.prompt(prompt)
+        self.terminal.prompt(prompt)
         line = await self._lines.read()
         if line is not None:
-            self._terminal.on_enter()
+            self.terminal.on_enter()
         return line
 
     def forget_typed(self) -> None:

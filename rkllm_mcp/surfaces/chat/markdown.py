@@ -97,16 +97,11 @@ def markdown_units(source: str, columns: int) -> list[tuple[int, Sequence[str], 
     """Return offset, lines and list sign of each unit; items of one list have the same sign, other units none."""
     return [
         (offset, _lines(tokens, columns), tokens[0].markup if tokens[0].type == "list_item_open" else "")
-        for offset, tokens in _token_groups(source)
+        for offset, tokens in token_groups(source)
     ]
 
 
-def unit_offsets(source: str) -> list[int]:
-    """Return the offset of each unit."""
-    return [offset for offset, _ in _token_groups(source)]
-
-
-def _token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
+def token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
     """Yield the offset and the tokens of each unit."""
     starts = [0, *accumulate(len(line) + 1 for line in source.split("\n"))]
     group: list[Token] = []

@@ -25,25 +25,22 @@ class Choice:
     title: str
     detail: str = ""
 
-    def matches(self, words: str) -> bool:
-        """Return True if every word of ``words`` is in the row, in any case."""
-        row = f"{self.title} {self.detail}".casefold()
-        return all(word in row for word in words.casefold().split())
 
-
+@dataclass
 class _List:
-    def __init__(self, heading: str, choices: Sequence[Choice], selected: str, none: str, keys: str) -> None:
-        self.heading = heading
-        self.filter = ""
-        self._choices = choices
-        self._none = none
-        self._keys = keys
-        values = [choice.value for choice in choices]
-        self.position = values.index(selected) if selected in values else 0
+    heading: str
+    choices: Sequence[Choice]
+    none: str
+    keys: str
+    position: int
+    filter: str = ""
 
     @property
     def shown(self) -> list[Choice]:
-        return [choice for choice in self._choices if choice.matches(self.filter)]
+        """The rows that have every word of the filter, in any case."""
+        words = self.filter.casefold().split()
+        rows = [(f"{choice.title} {choice.detail}".casefold(), choice) for choice in self.choices]
+        return [choice for row, choice in rows if all(word in row for word in words)]
 
     def text(self, columns: int) -> StyleAndTextTuples:
         heading = clip(printable(self.heading), max(columns - 1, 1))
@@ -62,9 +59,9 @@ class _List:
             ]
             parts.append(("", "\n"))
         if not rows:
-            parts.append(("ansibrightblack", f"  {self._none}\n"))
+            parts.append(("ansibrightblack", f"  {self.none}\n"))
         count = f"{self.position + 1}/{len(choices)}  " if len(choices) > len(rows) else ""
-        parts.append(("ansibrightblack", clip(f"  {count}{self._keys}", max(columns - 1, 1))))
+        parts.append(("ansibrightblack", clip(f"  {count}{self.keys}", max(columns - 1, 1))))
         return parts
 
 
@@ -96,7 +93,8 @@ async def pick(
     from prompt_toolkit.layout.containers import Window
     from prompt_toolkit.layout.controls import FormattedTextControl
 
-    rows = _List(heading, choices, selected, none, keys)
+    values = [choice.value for choice in choices]
+    rows = _List(heading, choices, none, keys, values.index(selected) if selected in values else 0)
     application: Application[str | None]
     bindings = KeyBindings()
     steps = {"up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_MOST_ROWS, "pagedown": _MOST_ROWS}

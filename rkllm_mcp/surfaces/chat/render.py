@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -50,15 +50,15 @@ ANSWER_MARK = "◆ "
 RESULT_CHARS = 160
 
 
+@dataclass
 class TerminalRenderer:
     """Events as text on a terminal."""
 
-    def __init__(self, terminal: Terminal, phrases: Catalogue | None = None) -> None:
-        self._terminal = terminal
-        self._phrases = phrases or read_catalogue("en")
-        self._streamed: type[Text | Thinking] | None = None  # what the last line consists of
-        self._printable = PrintableStream()  # of that text
-        self._usages: list[Usage] = []  # of the rounds of this answer
+    terminal: Terminal
+    phrases: Catalogue = field(default_factory=lambda: read_catalogue("en"))
+    _streamed: type[Text | Thinking] | None = None  # what the last line consists of
+    _printable: PrintableStream = field(default_factory=PrintableStream)  # of that text
+    _usages: list[Usage] = field(default_factory=list[Usage])  # of the rounds of this answer
 
     def show(self, event: Event) -> None:
         """Show one event and flush; a BrokenPipeError if standard output is closed."""
@@ -74,22 +74,22 @@ class TerminalRenderer:
                 self._line(event)
 
     def _line(self, event: Event) -> None:
-        note = self._terminal.note
+        note = self.terminal.note
         match event:
             case Status():
                 note(event.text)
             case Queued():
-                note(self._phrases.sentence("answer.queued", position=event.position))
+                note(self.phrases.sentence("answer.queued", position=event.position))
             case ToolCallDetected():
-                repaired = self._phrases.sentence("answer.repaired") if event.repaired else ""
+                repaired = self.phrases.sentence("answer.repaired") if event.repaired else ""
                 note(f"  → {event.name}({arguments_text(event.arguments)}){repaired}")
             case ToolCallFailed():
-                note(self._phrases.sentence("answer.unreadable", reason=event.reason), YELLOW)
+                note(self.phrases.sentence("answer.unreadable", reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
                 note(f"  ← {event.seconds:.1f} s  {shorten(collapse_whitespace(event.text), RESULT_CHARS)}")
             case ToolProgress():
-                if self._terminal.shows_progress:
-                    self._terminal.note(f"  {progress_text(event)}")
+                if self.terminal.shows_progress:
+                    self.terminal.note(f"  {progress_text(event)}")
             case Approval() | Elicitation() | Sources() | MemoriesUsed():
                 self._detail(event)
             case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | Prefill() | QuestionAnswered():
@@ -102,19 +102,19 @@ class TerminalRenderer:
     def _detail(self, event: Approval | Elicitation | Sources | MemoriesUsed) -> None:
         if isinstance(event, MemoriesUsed):
             rows = "; ".join(row["text"] for row in event.rows)
-            text = self._phrases.sentence("answer.kept" if event.is_new else "answer.remembered", rows=rows)
+            text = self.phrases.sentence("answer.kept" if event.is_new else "answer.remembered", rows=rows)
         elif isinstance(event, Sources):
             names: list[str] = []
             for source in event.items:
-                page = self._phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
+                page = self.phrases.sentence("answer.page", page=source["page"]) if source["page"] else ""
                 names.append(f"{source['document']}{page}")
             line = shorten(collapse_whitespace("; ".join(dict.fromkeys(names))), RESULT_CHARS)
-            text = self._phrases.sentence("answer.sources", places=line)
+            text = self.phrases.sentence("answer.sources", places=line)
         elif isinstance(event, Approval):
-            text = self._phrases.sentence("answer.waiting", name=event.name, reason=event.reason)
+            text = self.phrases.sentence("answer.waiting", name=event.name, reason=event.reason)
         else:
-            text = self._phrases.sentence("answer.asks", server=event.server, message=event.message)
-        self._terminal.note(text, "" if isinstance(event, (Sources, MemoriesUsed)) else YELLOW)
+            text = self.phrases.sentence("answer.asks", server=event.server, message=event.message)
+        self.terminal.note(text, "" if isinstance(event, (Sources, MemoriesUsed)) else YELLOW)
 
     def _stream(self, event: Text | Thinking) -> None:
         text = event.text
@@ -129,36 +129,29 @@ class TerminalRenderer:
         self._write(self._printable.feed(text))
 
     def _write(self, text: str) -> None:
-        (self._terminal.murmur if self._streamed is Thinking else self._terminal.answer)(text)
+        (self.terminal.murmur if self._streamed is Thinking else self.terminal.answer)(text)
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
-            error = event.error or self._phrases.sentence("answer.nameless")
-            self._terminal.error(self._phrases.sentence("answer.failed", error=error))
-        elif event.reason in self._phrases.table("answer.endings"):
-            self._terminal.note(self._phrases.table("answer.endings")[event.reason], YELLOW)
-        if self._terminal.verbose and self._usages:
+            error = event.error or self.phrases.sentence("answer.nameless")
+            self.terminal.error(self.phrases.sentence("answer.failed", error=error))
+        elif event.reason in self.phrases.table("answer.endings"):
+            self.terminal.note(self.phrases.table("answer.endings")[event.reason], YELLOW)
+        if self.terminal.verbose and self._usages:
             tokens = self._usages[-1].picture_tokens
-            pictures = self._phrases.sentence("answer.of_pictures", tokens=tokens) if tokens else ""
-            read = tokens_read(self._usages)
-            self._terminal.note(self._phrases.sentence("answer.tokens_read", **read, pictures=pictures))
+            pictures = self.phrases.sentence("answer.of_pictures", tokens=tokens) if tokens else ""
+            read = sum(usage.prefilled_tokens for usage in self._usages)
+            prompt = sum(usage.prompt_tokens for usage in self._usages)
+            seconds = sum(usage.prefill_ms for usage in self._usages) / 1000
+            figures = {"read": f"{read:,}", "prompt": f"{prompt:,}", "seconds": f"{seconds:.1f}"}
+            self.terminal.note(self.phrases.sentence("answer.tokens_read", **figures, pictures=pictures))
         self._usages = []
 
     def _close(self) -> None:
         if remainder := self._printable.finish():
             self._write(remainder)
         self._streamed = None
-        self._terminal.end_line()
-
-
-def tokens_read(usages: Iterable[Usage]) -> dict[str, str]:
-    """Return what the model read of the prompts of these rounds, and how long that took, for a sentence."""
-    rounds = list(usages)
-    return {
-        "read": f"{sum(usage.prefilled_tokens for usage in rounds):,}",
-        "prompt": f"{sum(usage.prompt_tokens for usage in rounds):,}",
-        "seconds": f"{sum(usage.prefill_ms for usage in rounds) / 1000:.1f}",
-    }
+        self.terminal.end_line()
 
 
 def progress_text(event: ToolProgress) -> str:
@@ -243,6 +236,7 @@ class Answering:
         self.terminal.note(self.phrases.sentence("answer.reading", tokens=tokens, share=share))
 
     async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
+        is_call = isinstance(question, Approval)
         answer: Decision | ElicitationAnswer | None = None
         has_left = False
         async with anyio.create_task_group() as asking:
@@ -253,25 +247,15 @@ class Answering:
 
             asking.start_soon(take_away)
             try:
-                is_call = isinstance(question, Approval)
                 answer = await (inquirer.approve(question) if is_call else inquirer.elicit(question))
             except FormAbandonedError:
                 has_left = True
             asking.cancel_scope.cancel()
         if has_left:
-            await self._settle_question(question, None)
+            await self.host.settle(question.id, "deny" if is_call else NO_ANSWER)
             self.host.cancel(conversation_id)
-        elif answer is None or not await self._settle_question(question, answer):
+        elif answer is None or not await self.host.settle(question.id, answer):
             self._is_late = True
         else:
             is_refused = answer in ("deny", "never")
             self.terminal.note(self.phrases.sentence("answer.refused" if is_refused else "answer.goes_on"))
-
-    async def _settle_question(
-        self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None
-    ) -> bool:
-        """Pass the decision on, None as a refusal; return False if no request waits for it."""
-        if isinstance(question, Approval):
-            decision = "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny"
-            return await self.host.decide(question.id, decision)
-        return await self.host.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)

@@ -79,9 +79,9 @@ def settled_chars(source: str, *, is_markdown: bool = True) -> int:
     if not (is_markdown and _MARKUP.search(source)):
         offsets = [match.start() for match in _PARAGRAPH.finditer(complete)]
     else:
-        from rkllm_mcp.surfaces.chat.markdown import unit_offsets
+        from rkllm_mcp.surfaces.chat.markdown import token_groups
 
-        offsets = unit_offsets(complete)
+        offsets = [offset for offset, _ in token_groups(complete)]
     return offsets[-1] if len(offsets) > 1 else 0
 
 

@@ -10,16 +10,8 @@ import anyio
 from rkllm_mcp.config.sections import SpeechSection
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.device import play, record
-from rkllm_mcp.speech.engines import Speaker, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import Speaker, recogniser_of
 from rkllm_mcp.speech.sentences import sentences_of, whole_sentences
-
-
-def speaker_in(section: SpeechSection) -> Speaker:
-    """Return what speaks; a UsageError if nothing is configured."""
-    speaker = speaker_of(section)
-    if speaker is None:
-        raise UsageError("nothing is configured that speaks; set tts under [speech], or 'rkllm-mcp voice install'")
-    return speaker
 
 
 async def listen(section: SpeechSection, on_begin: Callable[[], None]) -> str:

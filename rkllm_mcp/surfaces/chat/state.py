@@ -148,7 +148,7 @@ class ChatState:
         Raises:
             UsageError: a file cannot be read; nothing was asked.
         """
-        text, paths = take_files(words, self.host.server_names())
+        text, paths = take_files(words, self.host.server_names)
         with self.interruptible() as scope:
             for path in paths:
                 await self.attach(path)

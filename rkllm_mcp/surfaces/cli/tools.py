@@ -215,9 +215,9 @@ async def _call_there(
         options = AnswerOptions(approvals="grant" if approves else "ask", tokens=session.tokens)
         async for event in host.call_tool(tool.name, read_arguments(words, tool.input_schema), options):
             if isinstance(event, Approval):
-                await host.decide(event.id, await caller.asker.approve(event) or "deny")
+                await host.settle(event.id, await caller.asker.approve(event) or "deny")
             elif isinstance(event, Elicitation):
-                await host.fill(event.id, await caller.asker.elicit(event))
+                await host.settle(event.id, await caller.asker.elicit(event))
             elif isinstance(event, ToolFinished):
                 return event if can_ask or event.ruling != "deny" else replace(event, ruling="refused")
     raise GenerationError(translate("attached.lost", session.language(config)))
