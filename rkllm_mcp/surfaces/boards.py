@@ -118,7 +118,7 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
     try:
         ready, shown = await _ask_board(board, ("/readyz", "/v1/board"), headers, secret, _STATUS_LIMITS)
         answered_at = time.time()
-        readiness = _read(_Readiness, ready)
+        readiness = _validate(_Readiness, read_json(ready.content))
         if not ready.is_success:
             if readiness.error is None:
                 return BoardStatus(name, board.address, False, "unreadable: it gives no reason")
@@ -141,7 +141,7 @@ async def _board_status(name: str, board: BoardSection, headers: Mapping[str, st
             elif not board.key and not board.is_private:
                 state += f" (set key in the [[boards]] entry of {name}: the caller's does not go over plain HTTP)"
             return BoardStatus(name, board.address, True, state)
-        figures = _read(_Figures, shown)
+        figures = _validate(_Figures, read_json(shown.content))
         queue = figures.queue
         measured = (figures.model, queue.running, queue.waiting, figures.temperature_c, figures.uptime_s)
         compared: dict[str, Any] | None = None
@@ -224,12 +224,8 @@ def _client_of(board: BoardSection, headers: Mapping[str, str], limits: AnswerLi
     )
 
 
-def _read(model: type[ModelT], answer: Answer) -> ModelT:
-    """Return an answer by its schema; an AnswerRefusedError if it is another program's."""
-    return _validate(model, read_json(answer.content))
-
-
 def _validate(model: type[ModelT], value: object) -> ModelT:
+    """Return a value by its schema; an AnswerRefusedError if it is another program's."""
     try:
         # Written as JSON again, it has exact types: dates are texts there.
         return model.model_validate_json(json.dumps(value))

@@ -16,7 +16,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
@@ -45,23 +45,23 @@ class _Invitation:
     tries: int = 0
 
 
+@dataclass
 class Invitations:
     """The open invitations of a service; they end with it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._open: dict[str, _Invitation] = {}
+    clock: Callable[[], float] = time.monotonic
+    _open: dict[str, _Invitation] = field(default_factory=dict[str, _Invitation], repr=False)
 
     def invite(self) -> str:
         """Return a new code, for one board and ten minutes."""
         letters = "".join(secrets.choice(_LETTERS) for _ in range(_ID_LETTERS + _SECRET_LETTERS))
         number, secret = split_code(letters)
-        self._open[number] = _Invitation(secret, self._clock() + VALID_S)
+        self._open[number] = _Invitation(secret, self.clock() + VALID_S)
         return "-".join(letters[start : start + _GROUP] for start in range(0, len(letters), _GROUP))
 
     def accept(self, number: str, nonce: bytes, message: bytes, proof: bytes) -> JoinKeys:
         """Return the keys for a request with a right proof, and end its invitation; else a WrongCodeError."""
-        self._open = {key: each for key, each in self._open.items() if each.until > self._clock()}
+        self._open = {key: each for key, each in self._open.items() if each.until > self.clock()}
         invitation = self._open.get(number)
         if invitation is None:
             raise WrongCodeError

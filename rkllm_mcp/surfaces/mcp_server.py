@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from mcp.server import MCPServer
@@ -102,45 +102,45 @@ class BoardServer(MCPServer[None]):
             await server.run(reading, writing, server.create_initialization_options())
 
 
+@dataclass
 class _Tools:
     """The tools and resources as functions, from whose signatures the SDK reads the schemas."""
 
-    def __init__(self, services: BoardServices) -> None:
-        self._services = services
+    services: BoardServices
 
     async def generate(
         self, prompt: Prompt, ctx: Context, system: System = "", max_tokens: MaxTokens = None
     ) -> CallToolResult:
         """Answer a prompt with the language model on the board's NPU."""
-        generated = await self._services.generate(
+        generated = await self.services.generate(
             prompt, system, max_tokens, lambda text, count: ctx.report_progress(count, max_tokens, text)
         )
         return _result(asdict(generated), generated.text)
 
     async def embed(self, texts: Texts, instruction: Instruction = "", dimensions: Dimensions = None) -> CallToolResult:
         """Turn texts into vectors of length 1; similar texts have a large dot product."""
-        vectors = await self._services.embed(texts, instruction=instruction, dimensions=dimensions)
+        vectors = await self.services.embed(texts, instruction=instruction, dimensions=dimensions)
         rounded = [[round(number, 6) for number in vector] for vector in vectors]
-        return _result({"model": self._services.embedder.name, "vectors": rounded})
+        return _result({"model": self.services.embedder.name, "vectors": rounded})
 
     async def rerank(self, query: Query, documents: Documents, instruction: Task = "") -> CallToolResult:
         """Order documents by how well they answer a query, best first, with a score from 0 to 1."""
-        scores = await self._services.rerank(query, documents, instruction=instruction)
+        scores = await self.services.rerank(query, documents, instruction=instruction)
         order = sorted(range(len(scores)), key=lambda index: -scores[index])
         ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
-        return _result({"model": self._services.ranker.name, "ranking": ranking})
+        return _result({"model": self.services.ranker.name, "ranking": ranking})
 
     async def board_status(self) -> CallToolResult:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
-        return _result(await self._services.status())
+        return _result(await self.services.status())
 
     async def status_text(self) -> str:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
-        return json.dumps(await self._services.status(), ensure_ascii=False)
+        return json.dumps(await self.services.status(), ensure_ascii=False)
 
     async def model_text(self) -> str:
         """The language model: its name, description and context window."""
-        board = self._services.app.model_host.board
+        board = self.services.app.model_host.board
         card = board.model.card
         facts = {
             "name": board.model.name,

@@ -61,7 +61,7 @@ from rkllm_mcp.messages import (
     ToolSpec,
 )
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.records import MemoryRow, StoredConversation
+from rkllm_mcp.records import MemoryRow
 from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer
 from rkllm_mcp.surfaces.running_service import RunningService, service_for
 from rkllm_mcp.tasks import open_task_group
@@ -231,10 +231,6 @@ class RemoteHost:
         """See ``ChatHost.new_conversation``."""
         return begin_conversation(self.config, self.tenant, system, self._about)
 
-    def resume(self, stored: StoredConversation) -> Conversation:
-        """See ``ChatHost.resume``."""
-        return restored_turns(stored, self.new_conversation(stored.system))
-
     async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
         """See ``ChatHost.forget_memories``."""
         for row in rows:
@@ -377,7 +373,7 @@ class RemoteHost:
             conversation.replaces = conversation.draft = None
             conversation.broken_off = ()
             if stored is not None and is_prompt:
-                conversation.messages[:] = self.resume(stored).messages
+                conversation.messages[:] = restored_turns(stored, self.new_conversation(stored.system)).messages
             else:
                 conversation.messages += spoken.messages()
             conversation.kept_turns = len(stored.turns) if stored is not None else 0

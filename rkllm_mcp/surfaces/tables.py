@@ -61,43 +61,22 @@ def grant_table(grants: Sequence[tuple[str, str, str]], terminal: Terminal) -> s
     return terminal.table(("DECISION", "SERVER", "TOOL"), rows)
 
 
-def call_table(calls: Sequence[CallRecord], terminal: Terminal) -> str:
-    """Return recorded calls as a table; empty without rows."""
-    rows = [
-        (
-            call_time(call).strftime("%Y-%m-%d %H:%M:%S"),
-            call.server or "-",
-            call.tool,
-            terminal.word(call.ruling),
-            f"{call.seconds:.1f}",
-            _result(call, terminal),
-            shorten(call.arguments, _SHOWN_CHARS),
-        )
-        for call in calls
-    ]
-    return terminal.table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), rows)
-
-
-def short_call_table(calls: Sequence[CallRecord], terminal: Terminal) -> str:
-    """Return recorded calls as a table without server, date and arguments."""
-    rows = [
-        (
-            call_time(call).strftime("%H:%M:%S"),
-            call.tool,
-            terminal.word(call.ruling),
-            f"{call.seconds:.1f}",
-            _result(call, terminal),
-        )
-        for call in calls
-    ]
-    return terminal.table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows)
-
-
-def _result(call: CallRecord, terminal: Terminal) -> str:
+def call_table(calls: Sequence[CallRecord], terminal: Terminal, *, is_short: bool = False) -> str:
+    """Return recorded calls as a table, a short one without server, date and arguments; empty without rows."""
     texts = read_catalogue(terminal.language)
-    if call.is_error:
-        return shorten(texts.sentence("answer.failed", error=texts.phrase(call.error)), _SHOWN_CHARS)
-    return texts.sentence("tools.characters", count=call.result_chars)
+    rows: list[tuple[str, ...]] = []
+    for call in calls:
+        result = texts.sentence("tools.characters", count=call.result_chars)
+        if call.is_error:
+            result = shorten(texts.sentence("answer.failed", error=texts.phrase(call.error)), _SHOWN_CHARS)
+        at, outcome = call_time(call), (call.tool, terminal.word(call.ruling), f"{call.seconds:.1f}", result)
+        if is_short:
+            rows.append((at.strftime("%H:%M:%S"), *outcome))
+        else:
+            arguments = shorten(call.arguments, _SHOWN_CHARS)
+            rows.append((at.strftime("%Y-%m-%d %H:%M:%S"), call.server or "-", *outcome, arguments))
+    heading = ("TOOL", "DECISION", "SECONDS", "RESULT")
+    return terminal.table(("TIME", *heading) if is_short else ("TIME", "SERVER", *heading, "ARGUMENTS"), rows)
 
 
 def call_time(call: CallRecord) -> datetime:

@@ -11,6 +11,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, TextIO
 
@@ -38,11 +39,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
+@dataclass
 class PrintableStream:
     """A text that arrives in pieces, without what a terminal would obey: a sequence may be cut anywhere."""
 
-    def __init__(self) -> None:
-        self._unfinished = ""
+    _unfinished: str = ""
 
     def feed(self, piece: str) -> str:
         """Return what can be shown; the beginning of a sequence waits for its end."""
@@ -165,34 +166,24 @@ class LiveRegion:
         self._painted, self._is_behind_line = [], False
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Terminal:
     """Standard output and standard error of a command."""
 
-    def __init__(
-        self,
-        *,
-        quiet: bool = False,
-        plain: bool = False,
-        verbose: bool = False,
-        out: Callable[[], TextIO] = lambda: sys.stdout,
-        err: Callable[[], TextIO] = lambda: sys.stderr,
-        env: Mapping[str, str] = os.environ,
-        language: Language = "en",
-    ) -> None:
-        self.quiet = quiet
-        self.verbose = verbose
-        self.language: Language = language
-        self._plain = plain
-        self._region: LiveRegion | None = None
-        self._out = out
-        self._err = err
-        self._env = env
-        self._open: Callable[[], TextIO] | None = None
+    quiet: bool = False
+    plain: bool = False
+    verbose: bool = False
+    out: Callable[[], TextIO] = lambda: sys.stdout
+    err: Callable[[], TextIO] = lambda: sys.stderr
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    language: Language = "en"
+    region: LiveRegion | None = field(default=None, init=False)  # at the end of the screen, while it can be painted
+    _open: Callable[[], TextIO] | None = field(default=None, init=False)  # the stream in the middle of a line
 
     @property
     def columns(self) -> int | None:
         """Columns of the screen that standard output is shown on; None where it is not one, or does not say."""
-        stream = self._out()
+        stream = self.out()
         try:
             return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
         except (OSError, ValueError):
@@ -201,17 +192,17 @@ class Terminal:
     @property
     def shows_progress(self) -> bool:
         """Return True if standard error is a terminal that shows status lines."""
-        return not self.quiet and self._err().isatty()
+        return not self.quiet and self.err().isatty()
 
     @property
     def draws_answers(self) -> bool:
         """Return True if answers are shown as Markdown and painted in place."""
-        return not self._plain and wants_color(self._out(), self._env)
+        return not self.plain and wants_color(self.out(), self.env)
 
     @property
     def draws_notes(self) -> bool:
         """Return True if lines about calls are updated in place."""
-        return not (self._plain or self.quiet) and wants_color(self._err(), self._env)
+        return not (self.plain or self.quiet) and wants_color(self.err(), self.env)
 
     def word(self, word: str) -> str:
         """Return a heading, a state or our own reason in the person's language."""
@@ -225,45 +216,41 @@ class Terminal:
     def open_region(self, *, is_answer: bool) -> LiveRegion:
         """Return a region at the end of the screen, until something else is written or another is opened."""
         self.end_line()
-        stream = self._out if is_answer else self._err
-        self._region = LiveRegion(lambda text: self._write_to(stream, text), lambda: size_of(stream()))
-        return self._region
-
-    def is_open(self, region: LiveRegion | None) -> bool:
-        """Return True if this region can still be painted."""
-        return region is not None and self._region is region
+        stream = self.out if is_answer else self.err
+        self.region = LiveRegion(lambda text: self._write_to(stream, text), lambda: size_of(stream()))
+        return self.region
 
     def answer(self, text: str) -> None:
         """Write a part of the answer and flush; a BrokenPipeError if standard output is closed."""
-        self._write(self._out, printable(text), "")
+        self._write(self.out, printable(text), "")
 
     def note(self, text: str, style: str = DIM) -> None:
         """A line for a person who waits."""
         if self.quiet:
             return
         line = f"{self.break_lines(text)}\n"
-        if self._region is None:
+        if self.region is None:
             self.end_line()
-            self._write(self._err, line, style)
-        elif wants_color(self._err(), self._env):
-            self._region.above(apply_style(line, style))
+            self._write(self.err, line, style)
+        elif wants_color(self.err(), self.env):
+            self.region.above(apply_style(line, style))
         else:
-            self._write_to(self._err, line)
+            self._write_to(self.err, line)
 
     def murmur(self, text: str) -> None:
         """A piece of text for a person who waits, dimmed, at once."""
         if not self.quiet:
-            self._write(self._err, printable(text), DIM)
+            self._write(self.err, printable(text), DIM)
 
     def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""
         self.end_line()
-        self._write(self._err, f"{self.break_lines(text)}\n", style)
+        self._write(self.err, f"{self.break_lines(text)}\n", style)
 
     def prompt(self, text: str) -> None:
         """The beginning of a line that a person ends by typing, also with ``quiet``; see ``on_enter``."""
         self.end_line()
-        self._write(self._err, printable(text), "")
+        self._write(self.err, printable(text), "")
 
     def on_enter(self) -> None:
         """The person has ended the line of ``prompt``."""
@@ -275,9 +262,9 @@ class Terminal:
         A line with an address that is longer than the screen stays whole, so that it can be copied.
         """
         text = printable(text)
-        if self._plain or not wants_color(self._err(), self._env):
+        if self.plain or not wants_color(self.err(), self.env):
             return text
-        columns = size_of(self._err())[0] - 1
+        columns = size_of(self.err())[0] - 1
         lines: list[str] = []
         for line in text.split("\n"):
             indent = line[: len(line) - len(line.lstrip())]
@@ -288,8 +275,8 @@ class Terminal:
 
     def end_line(self) -> None:
         """Go to the beginning of a line, on the stream that is in the middle of one."""
-        if self._region is not None:
-            region, self._region = self._region, None
+        if self.region is not None:
+            region, self.region = self.region, None
             region.settle()
         if self._open is not None:
             self._write(self._open, "\n", "")
@@ -297,14 +284,14 @@ class Terminal:
     def _write(self, stream: Callable[[], TextIO], text: str, style: str) -> None:
         if not text:
             return
-        if self._region is not None:
+        if self.region is not None:
             self.end_line()
         if self._open is not None and self._open is not stream:
             other, self._open = self._open, None
             self._write(other, "\n", "")
         # A line ends after its style: what shows progress meanwhile writes line by line.
         line = text.removesuffix("\n")
-        styled = f"{apply_style(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self._env) else text
+        styled = f"{apply_style(line, style)}{text[len(line) :]}" if line and wants_color(stream(), self.env) else text
         self._write_to(stream, styled)
         self._open = None if text.endswith("\n") else stream
 
@@ -315,7 +302,7 @@ class Terminal:
             target.flush()
         except OSError:
             # A line for a person that cannot be shown (a full disk, a reader that left) does not cost the answer.
-            if stream is self._out:
+            if stream is self.out:
                 raise
 
 

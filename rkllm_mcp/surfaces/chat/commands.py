@@ -21,7 +21,7 @@ import anyio
 
 from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.stored import find_conversation, forget_approvals, matching_tools
-from rkllm_mcp.conversations.recorder import ask_again, take_back
+from rkllm_mcp.conversations.recorder import ask_again, restored_turns, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.memory.person import find_rows, keep_row
@@ -31,11 +31,12 @@ from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.schedules.runner import find_schedule, pause, schedule_of_sentence, zone_here
 from rkllm_mcp.schedules.runner import resume as resume_schedule
 from rkllm_mcp.surfaces.chat.files import named_files
-from rkllm_mcp.surfaces.chat.picker import Choice
+from rkllm_mcp.surfaces.chat.picker import Choice, pick
 from rkllm_mcp.surfaces.chat.render import transcript
 from rkllm_mcp.surfaces.chat.state import SETTINGS, ChatState, Stats
 from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import (
+    call_table,
     conversation_table,
     grant_table,
     memory_table,
@@ -44,7 +45,6 @@ from rkllm_mcp.surfaces.tables import (
     resource_table,
     schedule_lines,
     schedule_table,
-    short_call_table,
     split_words,
     switched_line,
     tool_table,
@@ -82,7 +82,7 @@ async def stored_conversation(host: ChatHost, name: str) -> StoredConversation |
 
 def take_up(state: ChatState, stored: StoredConversation) -> None:
     """Continue a stored conversation and show its last turns."""
-    state.conversation = state.host.resume(stored)
+    state.conversation = restored_turns(stored, state.host.new_conversation(stored.system))
     state.clear_attached()
     state.stats = Stats()
     say = state.terminal.note
@@ -116,7 +116,7 @@ async def resume(state: ChatState, argument: str) -> None:
             return
         choices = [Choice(summary.id, summary.title, moment(summary.updated)) for summary in latest]
         heading = state.phrases.sentence("chat.choose_conversation")
-        argument = await state.console.choose(heading, choices, state.conversation.id, state.phrases) or ""
+        argument = await pick(heading, choices, state.conversation.id, state.phrases) or ""
         if not argument:
             return
     stored = await find_conversation(state.host.store, state.host.tenant, argument)
@@ -165,7 +165,7 @@ async def approvals(state: ChatState, argument: str) -> None:
 async def history(state: ChatState, _argument: str) -> None:
     """Show the latest calls of this conversation."""
     calls = await state.host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
-    _show_listing(state, short_call_table(calls, state.terminal), "chat.no_calls")
+    _show_listing(state, call_table(calls, state.terminal, is_short=True), "chat.no_calls")
 
 
 async def make_schedule(state: ChatState, argument: str) -> None:
@@ -196,7 +196,7 @@ async def _save_schedule(state: ChatState, schedule: Schedule, now: float, other
         state.terminal.note(line)
     if state.console is not None:
         choices = [Choice("yes", phrases.sentence("schedules.yes")), Choice("no", phrases.sentence(otherwise))]
-        if await state.console.choose(phrases.sentence("schedules.save"), choices, "yes", phrases) != "yes":
+        if await pick(phrases.sentence("schedules.save"), choices, "yes", phrases) != "yes":
             return False
     stored = await state.host.store.schedules.add(state.host.tenant, schedule)
     state.terminal.note(phrases.sentence("schedules.saved", id=stored.id))
@@ -536,7 +536,7 @@ async def _model(state: ChatState, argument: str) -> None:
                 window = phrases.sentence("chat.tokens", count=other.context_tokens)
                 choices.append(Choice(other.name, other.name, f"{size}{window}"))
             heading = phrases.sentence("chat.choose_model")
-            chosen = await state.console.choose(heading, choices, model.name, phrases)
+            chosen = await pick(heading, choices, model.name, phrases)
             argument = chosen if chosen and chosen != model.name else ""
     if argument:
         state.terminal.note(phrases.table("status")["loading"].format(name=argument))

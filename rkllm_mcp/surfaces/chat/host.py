@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Event
     from rkllm_mcp.generation import AnswerOptions
-    from rkllm_mcp.records import MemoryRow, StoredConversation
+    from rkllm_mcp.records import MemoryRow
     from rkllm_mcp.store import Store
 
 
@@ -78,10 +78,6 @@ class ChatHost(Protocol):
 
     def new_conversation(self, system: str | None = None) -> Conversation:
         """Begin a conversation with the system text: ``system``, or the configuration's."""
-        ...
-
-    def resume(self, stored: StoredConversation) -> Conversation:
-        """Restore a stored conversation."""
         ...
 
     async def change_system(self, conversation: Conversation, text: str) -> None:
@@ -181,7 +177,6 @@ class LocalHost:
         self.store = app.store
         self.tenant = app.tenant
         self.new_conversation = app.new_conversation
-        self.resume = app.resume
         self.reply = app.reply
         self.cancel = app.answers.cancel
         self.wait_until_settled = app.pending.wait_until_settled

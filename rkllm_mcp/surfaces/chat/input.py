@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,6 @@ import anyio
 
 from rkllm_base.folders import user_folder
 from rkllm_base.lines import Lines
-from rkllm_mcp.catalogue import Catalogue
-from rkllm_mcp.surfaces.chat.picker import Choice, pick
 from rkllm_mcp.surfaces.terminal import Terminal, discard_typed, printable
 
 if TYPE_CHECKING:
@@ -133,11 +131,6 @@ class TerminalLines:
             return None
         self._was_given_up = False
         return line
-
-    async def choose(self, heading: str, choices: Sequence[Choice], selected: str, phrases: Catalogue) -> str | None:
-        """Have the person choose from a list; see ``picker.pick``."""
-        none, keys = phrases.sentence("chat.no_match"), phrases.sentence("chat.list_keys")
-        return await pick(heading, choices, selected=selected, none=none, keys=keys)
 
     async def edit(self, text: str) -> str | None:
         """Return a text as the person left it, in the editor of ``$VISUAL`` or ``$EDITOR``, or at the prompt.

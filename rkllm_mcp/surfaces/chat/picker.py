@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.surfaces.terminal import clip, printable, width
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ class Choice:
 class _List:
     heading: str
     choices: Sequence[Choice]
-    none: str
-    keys: str
+    none: str  # shown where no row matches
+    keys: str  # the line below the list that says which keys do what
     position: int
     filter: str = ""
 
@@ -68,10 +69,9 @@ class _List:
 async def pick(
     heading: str,
     choices: Sequence[Choice],
+    selected: str,
+    phrases: Catalogue,
     *,
-    selected: str = "",
-    none: str = "",
-    keys: str = "",
     source: Input | None = None,
     target: Output | None = None,
 ) -> str | None:
@@ -81,8 +81,7 @@ async def pick(
         heading: the line above the list.
         choices: the rows.
         selected: value of the row where the list opens.
-        none: shown where no row matches.
-        keys: the line below the list that says which keys do what.
+        phrases: the texts of the list in the person's language.
         source: keys of a test instead of the terminal's.
         target: the screen of a test.
     """
@@ -94,6 +93,7 @@ async def pick(
     from prompt_toolkit.layout.controls import FormattedTextControl
 
     values = [choice.value for choice in choices]
+    none, keys = phrases.sentence("chat.no_match"), phrases.sentence("chat.list_keys")
     rows = _List(heading, choices, none, keys, values.index(selected) if selected in values else 0)
     application: Application[str | None]
     bindings = KeyBindings()

@@ -236,7 +236,7 @@ class ScreenRenderer:
                 self._lines.show(event)
 
     def _stream(self, text: str, *, is_thought: bool) -> None:
-        if self._text is None or self._is_thought != is_thought or not self._terminal.is_open(self._text.region):
+        if self._text is None or self._is_thought != is_thought or self._terminal.region is not self._text.region:
             # Models leave blank lines between their thinking, their calls and their words.
             text = text.lstrip()
             if not text:
@@ -279,7 +279,7 @@ class ScreenRenderer:
 
     def _paint(self, call: _Call) -> None:
         is_over = all(painted.mark for painted in self._painted)
-        if self._region is None or not self._terminal.is_open(self._region) or (is_over and call not in self._painted):
+        if self._region is None or self._terminal.region is not self._region or (is_over and call not in self._painted):
             self._region = self._terminal.open_region(is_answer=False)
             self._painted = []
         if not any(painted is call for painted in self._painted):

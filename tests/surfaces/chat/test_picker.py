@@ -12,6 +12,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.surfaces.chat.files import take_files
 from rkllm_mcp.surfaces.chat.input import TerminalLines, edit_text
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
@@ -19,6 +20,7 @@ from rkllm_mcp.surfaces.chat.picker import Choice, pick
 pytestmark = pytest.mark.anyio
 
 UP, DOWN, ENTER, ESCAPE, BACKSPACE = "\x1b[A", "\x1b[B", "\r", "\x1b", "\x7f"
+PHRASES = read_catalogue("en")
 CHOICES = [
     Choice("1", "Trip to Kyoto", "2026-11-26"),
     Choice("2", "買い物の一覧", "2026-11-25"),
@@ -45,7 +47,7 @@ CHOICES = [
 async def test_arrow_keys_walk_a_list_and_letters_filter_it(keys: str, chosen: str | None) -> None:
     with create_pipe_input() as source, anyio.fail_after(10):
         source.send_text(keys)
-        assert await pick("Which?", CHOICES, selected="2", source=source, target=DummyOutput()) == chosen
+        assert await pick("Which?", CHOICES, "2", PHRASES, source=source, target=DummyOutput()) == chosen
 
 
 async def test_a_second_ctrl_c_at_an_empty_line_leaves_and_the_first_says_so(tmp_path: Path) -> None:
