@@ -139,8 +139,6 @@ def _layers() -> Layers:
             | {f"surfaces.{name}" for name in ("boards", "terminal", "invocation", "running_service")},
             # The services that run, for the service itself and for the commands that use one.
             "surfaces.running_service": known | {"app"},
-            # The assistant of a running service, as the chat knows it.
-            "surfaces.remote": surface | {"store", "surfaces.running_service", "surfaces.chat"},
             # A Python function becomes a tool of this process.
             "surfaces.library": surface | {"builtin"},
             "surfaces.mcp_server": surface | {f"surfaces.{name}" for name in ("terminal", "invocation", "chat")},
@@ -156,7 +154,6 @@ def _layers() -> Layers:
                     "invitations",
                     "invocation",
                     "mcp_server",
-                    "remote",
                     "running_service",
                     "tables",
                     "terminal",

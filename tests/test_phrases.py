@@ -94,7 +94,7 @@ def test_each_refusal_of_the_service_that_its_page_shows_is_said_in_japanese() -
 
 
 # By the function that puts it into the person's language, the place of the sentence among its arguments.
-SAID_BY = {"status": 0, "result": 0, "error": 0, "may_proceed": 1, "may_remove": 1}
+SAID_BY = {"status": 0, "result": 0, "error": 0, "may_proceed": 1}
 
 
 def told_lines() -> Iterator[str]:

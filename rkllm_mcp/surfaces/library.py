@@ -67,10 +67,6 @@ def tool(function: _AnyFunction) -> _AnyFunction:
     return function
 
 
-def _tool_of(function: Callable[..., Any]) -> PythonTool:
-    return getattr(function, _TOOL_ATTRIBUTE, None) or python_tool(function)
-
-
 # The types of each option, and what they are called.
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "max_tokens": ((int,), "a whole number above 0"),
@@ -189,11 +185,13 @@ class AsyncAssistant:
             self._config = self._config.model_copy(update={"servers": ()})
         self.approve: Literal["grant", "refuse"] | ApproveCallAsync = approve
         self._system = system
-        self._tools = [_tool_of(function) for function in tools]
+        self._tools: list[PythonTool] = []
         self._on_status = on_status
         self._opened = AsyncExitStack()
         self._app: App | None = None
         self._process = 0  # that opened it
+        for function in tools:
+            self.tool(function)
 
     @property
     def app(self) -> App:
@@ -212,7 +210,7 @@ class AsyncAssistant:
         """Add a function as a tool, before the assistant is opened, and return it unchanged; see ``tool``."""
         if self._app is not None:
             raise UsageError("the assistant is open; add its tools before the 'with' block, or give them as tools=[…]")
-        self._tools.append(_tool_of(function))
+        self._tools.append(getattr(function, _TOOL_ATTRIBUTE, None) or python_tool(function))
         return function
 
     async def open(self) -> Self:

@@ -220,9 +220,15 @@ class Terminal:
         self.region = LiveRegion(lambda text: self._write_to(stream, text), lambda: size_of(stream()))
         return self.region
 
-    def answer(self, text: str) -> None:
-        """Write a part of the answer and flush; a BrokenPipeError if standard output is closed."""
-        self._write(self.out, printable(text), "")
+    def answer(self, text: str, *, is_thought: bool = False) -> None:
+        """Write a part of the answer and flush; a BrokenPipeError if standard output is closed.
+
+        A part of what the model thought is dimmed, on standard error.
+        """
+        if not is_thought:
+            self._write(self.out, printable(text), "")
+        elif not self.quiet:
+            self._write(self.err, printable(text), DIM)
 
     def note(self, text: str, style: str = DIM) -> None:
         """A line for a person who waits."""
@@ -236,11 +242,6 @@ class Terminal:
             self.region.above(apply_style(line, style))
         else:
             self._write_to(self.err, line)
-
-    def murmur(self, text: str) -> None:
-        """A piece of text for a person who waits, dimmed, at once."""
-        if not self.quiet:
-            self._write(self.err, printable(text), DIM)
 
     def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""

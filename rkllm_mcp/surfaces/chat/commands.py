@@ -54,7 +54,7 @@ from rkllm_mcp.surfaces.terminal import wrap
 from rkllm_mcp.text import collapse_whitespace, moment, shorten, without_files
 
 if TYPE_CHECKING:
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
 
 
 _SHOWN = 20

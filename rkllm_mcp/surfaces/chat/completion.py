@@ -28,7 +28,7 @@ from rkllm_mcp.surfaces.chat.state import SETTINGS
 from rkllm_mcp.text import Language
 
 if TYPE_CHECKING:
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
 
 
 # Time limit of a completion; people type on after it, seconds.

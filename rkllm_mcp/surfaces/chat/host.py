@@ -1,6 +1,6 @@
-"""What a conversation in a terminal needs of the assistant, and the assistant of this process.
+"""The assistant of this process, as a conversation in a terminal uses it.
 
-The chat and the command line know ``ChatHost`` alone; ``surfaces.remote`` implements it with the running service.
+``remote.RemoteHost`` is the same with the running service; the chat and the command line know a ``remote.ChatHost``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.memory.person import erase_row
@@ -24,13 +24,10 @@ from rkllm_mcp.messages import (
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App, PromptQuestion
+    from rkllm_mcp.app.assistant import App
     from rkllm_mcp.app.models import ListedModel
     from rkllm_mcp.config.sections import Config
-    from rkllm_mcp.events import Event
-    from rkllm_mcp.generation import AnswerOptions
     from rkllm_mcp.records import MemoryRow
-    from rkllm_mcp.store import Store
 
 
 @dataclass(frozen=True)
@@ -59,131 +56,26 @@ class ListedServer:
     is_on: bool
 
 
-class ChatHost(Protocol):
-    """The assistant as a conversation uses it; every method that waits may raise an RkllmMcpError."""
-
-    config: Config
-    store: Store  # conversations, calls, permanent decisions
-    tenant: str  # its name; empty for the owner
-
-    @property
-    def server_names(self) -> Sequence[str]:
-        """The names of the servers."""
-        ...
-
-    @property
-    def model(self) -> AnsweringModel:
-        """The model that answers."""
-        ...
-
-    def new_conversation(self, system: str | None = None) -> Conversation:
-        """Begin a conversation with the system text: ``system``, or the configuration's."""
-        ...
-
-    async def change_system(self, conversation: Conversation, text: str) -> None:
-        """Change the system text of a conversation."""
-        ...
-
-    def reply(
-        self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """Yield the events of an answer; see ``App.reply``."""
-        ...
-
-    def cancel(self, conversation_id: str) -> bool:
-        """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
-        ...
-
-    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
-        """Return the tokens that the model is reading for an answer, and in how many seconds if that is known."""
-        ...
-
-    async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
-        """Answer a request for approval, or a server's form; return False if it does not wait any more."""
-        ...
-
-    async def wait_until_settled(self, question_id: str) -> None:
-        """Wait until a request is closed: answered, timed out, or its answer was stopped."""
-        ...
-
-    async def models(self) -> Mapping[str, ListedModel]:
-        """Return the models to choose from, by name; empty where they cannot be exchanged."""
-        ...
-
-    async def load_model(self, name: str) -> None:
-        """Answer with another model from now on."""
-        ...
-
-    async def servers(self) -> Sequence[ListedServer]:
-        """Return the servers and their states."""
-        ...
-
-    async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
-        """Return the tools that are switched on, or off with ``disabled``."""
-        ...
-
-    async def find_tool(self, name: str) -> ToolSpec | str:
-        """Return the tool of a short or long name, else the most similar name, which may be empty."""
-        ...
-
-    async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
-        """Switch a tool or server; return its server, and the tool's name or None for a server."""
-        ...
-
-    async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
-        """Return server and tool of each approval that is valid for one conversation."""
-        ...
-
-    async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
-        """Revoke an approval that is valid for one conversation."""
-        ...
-
-    async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
-        """Delete rows for good, also where they were recalled, as in this open conversation."""
-        ...
-
-    async def readable(
-        self, server: str | None, context: CallContext
-    ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
-        """Return resources and templates of every server, or of one."""
-        ...
-
-    async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
-        """Return a resource, cut off after ``agent.resource_chars``."""
-        ...
-
-    async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
-        """Return the prompts of every server, or of one."""
-        ...
-
-    async def complete(
-        self,
-        template: PromptTemplate | ResourceTemplate,
-        blank: str,
-        value: str,
-        arguments: Mapping[str, str],
-        context: CallContext,
-    ) -> Sequence[str]:
-        """Return values that a server suggests for an argument of a prompt, or for a blank of a resource's address."""
-        ...
-
-
 class LocalHost:
-    """The assistant of this process as a ``ChatHost``."""
+    """The assistant of this process; every method that waits may raise an RkllmMcpError."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.config = app.config
-        self.store = app.store
-        self.tenant = app.tenant
+        self.store = app.store  # conversations, calls, permanent decisions
+        self.tenant = app.tenant  # its name; empty for the owner
+        # Begin a conversation with a system text, or the configuration's.
         self.new_conversation = app.new_conversation
+        # Yield the events of an answer.
         self.reply = app.reply
+        # Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended.
         self.cancel = app.answers.cancel
+        # Wait until a request is closed: answered, timed out, or its answer was stopped.
         self.wait_until_settled = app.pending.wait_until_settled
 
     @property
     def model(self) -> AnsweringModel:
-        """See ``ChatHost.model``."""
+        """The model that answers."""
         host = self._app.model_host
         model = host.npu.model if host.npu is not None else None
         return AnsweringModel(
@@ -199,39 +91,39 @@ class LocalHost:
         )
 
     def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
-        """See ``ChatHost.prefill_progress``."""
+        """Return the tokens that the model is reading for an answer, and in how many seconds if that is known."""
         progress = self._app.prefill_progress(conversation_id)
         return (progress.tokens, progress.seconds) if progress is not None else None
 
     async def change_system(self, conversation: Conversation, text: str) -> None:
-        """See ``ChatHost.change_system``."""
+        """Change the system text of a conversation."""
         others = [message for message in conversation.messages if message.role != "system"]
         conversation.replace([Message("system", text), *others])
         conversation.own_system = text
 
     async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
-        """See ``ChatHost.settle``."""
+        """Answer a request for approval, or a server's form; return False if it does not wait any more."""
         if isinstance(answer, ElicitationAnswer):
             return self._app.pending.fill(question_id, answer)
         return self._app.pending.decide(question_id, answer)
 
     async def models(self) -> Mapping[str, ListedModel]:
-        """See ``ChatHost.models``."""
+        """Return the models to choose from, by name; empty where they cannot be exchanged."""
         return self._app.models.list_models(with_installed=True) if self._app.models is not None else {}
 
     async def load_model(self, name: str) -> None:
-        """See ``ChatHost.load_model``."""
+        """Answer with another model from now on."""
         if self._app.models is None:
             raise UsageError("the model cannot be exchanged here; start another chat with --model NAME")
         await self._app.models.load(name)
 
     @property
     def server_names(self) -> Sequence[str]:
-        """See ``ChatHost.server_names``."""
+        """The names of the servers."""
         return [connection.spec.name for connection in self._app.toolbox.connections]
 
     async def servers(self) -> Sequence[ListedServer]:
-        """See ``ChatHost.servers``."""
+        """Return the servers and their states."""
         is_on = self._app.toolbox.switches.is_server_on
         return [
             ListedServer(server.name, server.state, server.tool_count, server.reason, is_on(server.name))
@@ -239,29 +131,29 @@ class LocalHost:
         ]
 
     async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
-        """See ``ChatHost.tools``."""
+        """Return the tools that are switched on, or off with ``disabled``."""
         return self._app.toolbox.tools(disabled=disabled)
 
     async def find_tool(self, name: str) -> ToolSpec | str:
-        """See ``ChatHost.find_tool``."""
+        """Return the tool of a short or long name, else the most similar name, which may be empty."""
         return self._app.toolbox.resolve(name) or self._app.toolbox.suggest(name) or ""
 
     async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
-        """See ``ChatHost.switch``."""
+        """Switch a tool or server; return its server, and the tool's name or None for a server."""
         from rkllm_mcp.app.tools import set_switch
 
         return set_switch(self._app.toolbox, self.config, name, is_on=is_on)
 
     async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
-        """See ``ChatHost.conversation_grants``."""
+        """Return server and tool of each approval that is valid for one conversation."""
         return self._app.toolbox.conversation_grants.of(conversation_id)
 
     async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
-        """See ``ChatHost.forget_conversation_grant``."""
+        """Revoke an approval that is valid for one conversation."""
         self._app.toolbox.conversation_grants.forget(conversation_id, server, tool)
 
     async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
-        """See ``ChatHost.forget_memories``."""
+        """Delete rows for good, also where they were recalled, as in this open conversation."""
         await self.store.memories.remove([row.id for row in rows])
         for row in rows:
             erase_row(conversation, row.text)
@@ -270,16 +162,16 @@ class LocalHost:
     async def readable(
         self, server: str | None, context: CallContext
     ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
-        """See ``ChatHost.readable``."""
+        """Return resources and templates of every server, or of one."""
         return await self._app.toolbox.offerings.readable(server, context)
 
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
-        """See ``ChatHost.read_resource``."""
+        """Return a resource, cut off after ``agent.resource_chars``."""
         offerings = self._app.toolbox.offerings
         return await offerings.read_resource(reference, self.config.agent.resource_chars, context)
 
     async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
-        """See ``ChatHost.prompts``."""
+        """Return the prompts of every server, or of one."""
         return await self._app.toolbox.offerings.prompts(server, context)
 
     async def complete(
@@ -290,7 +182,7 @@ class LocalHost:
         arguments: Mapping[str, str],
         context: CallContext,
     ) -> Sequence[str]:
-        """See ``ChatHost.complete``."""
+        """Return values that a server suggests for an argument of a prompt, or for a blank of a resource's address."""
         offerings = self._app.toolbox.offerings
         if isinstance(template, PromptTemplate):
             return await offerings.complete_prompt(template.reference, blank, value, arguments, context)

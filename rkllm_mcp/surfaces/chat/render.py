@@ -42,7 +42,7 @@ from rkllm_mcp.surfaces.terminal import YELLOW, PrintableStream, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten, with_closed_fence
 
 if TYPE_CHECKING:
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
 
 
 ANSWER_MARK = "◆ "
@@ -126,10 +126,7 @@ class TerminalRenderer:
             self._close()
             self._streamed = type(event)
             text = f"{ANSWER_MARK}{text}" if isinstance(event, Text) else text
-        self._write(self._printable.feed(text))
-
-    def _write(self, text: str) -> None:
-        (self.terminal.murmur if self._streamed is Thinking else self.terminal.answer)(text)
+        self.terminal.answer(self._printable.feed(text), is_thought=self._streamed is Thinking)
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
@@ -149,7 +146,7 @@ class TerminalRenderer:
 
     def _close(self) -> None:
         if remainder := self._printable.finish():
-            self._write(remainder)
+            self.terminal.answer(remainder, is_thought=self._streamed is Thinking)
         self._streamed = None
         self.terminal.end_line()
 

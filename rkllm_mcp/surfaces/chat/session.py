@@ -39,7 +39,7 @@ from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
 
 if TYPE_CHECKING:
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
 
 
 def chat(

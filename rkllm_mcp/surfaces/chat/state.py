@@ -27,7 +27,7 @@ from rkllm_mcp.text import Language
 if TYPE_CHECKING:
     from rkllm_mcp.generation import AnswerOptions
     from rkllm_mcp.speech.engines import Speaker
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
 
 
 @dataclass

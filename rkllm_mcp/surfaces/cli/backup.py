@@ -136,7 +136,10 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
             tarfile.open(fileobj=raw, mode="w:gz") as archive,
         ):
             manifest = Path(scratch) / _MANIFEST
-            created, models = int(time.time()), _model_names(folders)
+            created, models = (
+                int(time.time()),
+                sorted(model.folder.name for model in list_models([folders["data"] / "models"])),
+            )
             content = {"format": _FORMAT, "version": __version__, "created": created, "models": models}
             manifest.write_text(json.dumps(content, indent=1), "utf-8")
             archive.add(manifest, _MANIFEST)
@@ -153,10 +156,6 @@ def write_backup(target: Path, folders: Mapping[str, Path], skip: Callable[[Path
     finally:
         draft.unlink(missing_ok=True)
     return count
-
-
-def _model_names(folders: Mapping[str, Path]) -> list[str]:
-    return sorted(model.folder.name for model in list_models([folders["data"] / "models"]))
 
 
 def _copy(path: Path, file: int, scratch: Path) -> Path:
@@ -327,7 +326,7 @@ def restore_command(
     """Put back what a backup holds; what was here before is backed up first."""
     folders = _folders(is_system=system)
     # A card that is damaged is named before anything is changed.
-    models_here = _model_names(folders)
+    models_here = {model.folder.name for model in list_models([folders["data"] / "models"])}
     running = running_services(folders["state"])
     if running:
         raise UsageError(f"the assistant is running; stop it first: {stop_command(running[0].pid)}")

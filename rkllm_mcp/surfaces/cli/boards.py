@@ -38,7 +38,6 @@ from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.messages import as_mapping
 from rkllm_mcp.models.cards import ModelFolder, choose_model, model_directories
 from rkllm_mcp.surfaces.boards import (
-    BoardStatus,
     board_statuses,
     differences,
     listed_boards,
@@ -325,11 +324,9 @@ async def update_command(
         if problem:
             left = ", ".join(chosen[number + 1 :]) or "none"
             raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {left}")
-        session.status(f"{name}: {_release(statuses[name])} → {_release(after)}, takes questions")
-
-
-def _release(status: BoardStatus) -> str:
-    return (status.compared or {}).get("version") or "an unknown release"
+        compared = [status.compared or {} for status in (statuses[name], after)]
+        earlier, now = (each.get("version") or "an unknown release" for each in compared)
+        session.status(f"{name}: {earlier} → {now}, takes questions")
 
 
 def _is_here(board: BoardSection) -> bool:

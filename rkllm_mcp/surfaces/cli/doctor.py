@@ -66,16 +66,13 @@ def report(
         lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []
     counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
     if counts["fail"]:
-        last = f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here."
+        what = "1 thing keeps" if counts["fail"] == 1 else f"{counts['fail']} things keep"
+        last = f"{what} the assistant from answering here."
     elif counts["warn"]:
-        last = f"It works here; {_times(counts['warn'], 'thing', 'things')} could be better."
+        last = f"It works here; {counts['warn']} {'thing' if counts['warn'] == 1 else 'things'} could be better."
     else:
         last = "Everything is right."
     return "\n".join([*lines, texts.phrase(last), ""])
-
-
-def _times(count: int, singular: str, many: str) -> str:
-    return f"{count} {singular if count == 1 else many}"
 
 
 app = typer.Typer()

@@ -18,7 +18,7 @@ from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.models.embedders import CATALOGUE, RECOMMENDED, EmbedderSources
 from rkllm_mcp.surfaces.cli.knowledge_client import Facts, open_knowledge
 from rkllm_mcp.surfaces.cli.models import download_progress
-from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_remove, option
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, may_proceed, option
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import printable, wrap, write_json
 from rkllm_mcp.text import collapse_whitespace, shorten
@@ -250,7 +250,7 @@ def remove_command(
         raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
     if everything and not base:
         raise UsageError("--all removes a whole knowledge base; name it with --base")
-    if everything and not may_remove(session, f"the knowledge base {base} with all its documents", yes=yes):
+    if everything and not may_proceed(session, f"Remove the knowledge base {base} with all its documents?", yes=yes):
         return EXIT_DONE
 
     async def remove_all() -> None:
@@ -309,9 +309,10 @@ def model_command(
 
 def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
     installed, chosen = sources.list_installed(), sources.chosen_name()
+    states = {**dict.fromkeys(installed, "downloaded"), chosen: "in use"}
     rows: list[dict[str, Any]] = []
     for card in CATALOGUE.values():
-        state = _state(card.name, installed, chosen) or ("recommended" if card.name == RECOMMENDED else "")
+        state = states.get(card.name) or ("recommended" if card.name == RECOMMENDED else "")
         rows.append(
             {
                 "name": card.name,
@@ -322,7 +323,7 @@ def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -
                 "description": card.text,
             }
         )
-    rows += [{"name": name, "state": _state(name, installed, chosen)} for name in installed if name not in CATALOGUE]
+    rows += [{"name": name, "state": states[name]} for name in installed if name not in CATALOGUE]
     columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
     cells = [[session.terminal.word(str(row.get(column, ""))) for column in columns] for row in rows]
     heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")
@@ -331,10 +332,6 @@ def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -
         "MINUTES are for 3,000 passages. Memory and minutes are estimates for an RK3588."
         " 'rkllm-mcp knowledge model NAME' sets one up."
     )
-
-
-def _state(name: str, installed: Sequence[str], chosen: str) -> str:
-    return "in use" if name == chosen else "downloaded" if name in installed else ""
 
 
 @command(app, "reindex")

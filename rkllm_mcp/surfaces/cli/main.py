@@ -294,15 +294,12 @@ def _global_options(
 ) -> None:
     del version
     if debug:
-        _log()
+        # Without libraries that log keys.
+        handler = logging.StreamHandler()
+        handler.addFilter(
+            lambda record: record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
+        )
+        handler.addFilter(redact_record)
+        form = "%(relativeCreated)6d ms %(name)s: %(message)s"
+        logging.basicConfig(level=logging.DEBUG, format=form, handlers=[handler])
     context.obj = Session(config, model, runtime, no_mcp, quiet, plain, tuple(token or ()), verbose)
-
-
-def _log() -> None:
-    """Log to standard error, without libraries that log keys."""
-    handler = logging.StreamHandler()
-    handler.addFilter(
-        lambda record: record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
-    )
-    handler.addFilter(redact_record)
-    logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s", handlers=[handler])

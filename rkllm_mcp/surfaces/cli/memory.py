@@ -15,7 +15,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_file, row_dict
 from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
-from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_remove, option
+from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.surfaces.tables import memory_table
 from rkllm_mcp.text import shorten
@@ -70,7 +70,7 @@ async def remove_command(
 @command(app, "clear")
 async def clear_command(session: Session, yes: Yes = False) -> None:
     """Delete all that is remembered for good."""
-    if not may_remove(session, "everything that is remembered", yes=yes):
+    if not may_proceed(session, "Remove everything that is remembered?", yes=yes):
         return
     async with open_stored(session.config()) as store:
         count = len(await store.memories.clear())

@@ -30,7 +30,7 @@ from rkllm_mcp.surfaces.cli.options import (
     argument,
     command,
     flag,
-    may_remove,
+    may_proceed,
     model_names,
     option,
     usable_models,
@@ -383,7 +383,7 @@ def remove_command(
     """Remove a model that was downloaded or added."""
     sources = _sources(session)
     folder = sources.removable(name)
-    if not may_remove(session, f"{folder} with everything in it", yes=yes):
+    if not may_proceed(session, f"Remove {folder} with everything in it?", yes=yes):
         return
     freed = sources.folders.remove(name)
     session.result(f"{name}: removed from {sources.folders.root}")

@@ -221,11 +221,6 @@ def in_loop(session: Session, work: Callable[[], Awaitable[int | None]]) -> int:
     return run_async(work)
 
 
-def may_remove(session: Session, what: str, *, yes: bool) -> bool:
-    """Return True with ``--yes``, or if the person agrees to the removal; a UsageError if no person is there."""
-    return may_proceed(session, f"Remove {what}?", yes=yes)
-
-
 def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
     """Return True with ``--yes``, or if the person answers yes; a UsageError if no person is there.
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.messages import Conversation
     from rkllm_mcp.prompt.conversation import PromptPart
-    from rkllm_mcp.surfaces.chat.host import ChatHost
+    from rkllm_mcp.surfaces.chat.remote import ChatHost
     from rkllm_mcp.surfaces.running_service import RunningService
     from rkllm_mcp.toolcalls.detector import Detector
 
@@ -233,7 +233,7 @@ async def _open_host(
 ) -> AsyncGenerator[ChatHost]:
     """Open the assistant of a running service, or one of this process, ready to answer."""
     if service is not None:
-        from rkllm_mcp.surfaces.remote import open_remote
+        from rkllm_mcp.surfaces.chat.remote import open_remote
 
         async with open_remote(config, service, session.language(config), session.model) as host:
             yield host
@@ -250,16 +250,16 @@ async def _open_host(
         yield LocalHost(app)
 
 
+@dataclass(frozen=True)
 class _ShownStatus:
     """A sink that shows events at once."""
 
-    def __init__(self, show: Callable[[Event], None]) -> None:
-        self._show = show
+    show: Callable[[Event], None]
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Show the events."""
         for event in batch:
-            self._show(event)
+            self.show(event)
 
     async def drain(self) -> None:
         """Return at once."""
@@ -296,7 +296,7 @@ def hold_chat(session: Session, resumed: str | None = None, *, alone: bool = Fal
     service = service_to_use(session, config, alone=alone)
     open_host: Callable[[], AbstractAsyncContextManager[ChatHost]] = partial(open_here, config, session.status)
     if service is not None:
-        from rkllm_mcp.surfaces.remote import open_remote
+        from rkllm_mcp.surfaces.chat.remote import open_remote
 
         for line in attached_lines(session, config, service):
             session.status(line)
@@ -335,15 +335,19 @@ def run_command(
     options = replace(options, memory=bool(words) and "-" not in words)
     if force_tool is not None and (no_tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-    if not as_json:
-        return run(session, _question(session, words, files), system, options, alone=alone)
-    # JSON is UTF-8 in every locale.
-    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    if as_json:
+        # JSON is UTF-8 in every locale.
+        sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        return run(session, _question(session, words, files), system, options, as_json=True, alone=alone)
+        config = session.config()
+        takes_pictures = bool(files) and sees(config)
+        language = session.language(config)
+        question = read_question(session, words or (), files or (), language, takes_pictures=takes_pictures)
+        return run(session, question, system, options, as_json=as_json, alone=alone)
     except RkllmMcpError as error:
-        # A reader of the stream waits for its end.
-        show_json(End("failed", str(error)))
+        if as_json:
+            # A reader of the stream waits for its end.
+            show_json(End("failed", str(error)))
         raise
 
 
@@ -421,10 +425,3 @@ def detect_command(
     while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
         _print(detector.feed(decoder.decode(piece)))
     _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
-
-
-def _question(session: Session, words: Sequence[str] | None, files: Sequence[str] | None) -> CommandQuestion:
-    config = session.config()
-    return read_question(
-        session, words or (), files or (), session.language(config), takes_pictures=bool(files) and sees(config)
-    )

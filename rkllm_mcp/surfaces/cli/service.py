@@ -95,18 +95,11 @@ class UnitOptions:
     namespaces: bool = False  # tool servers run in a sandbox, which needs namespaces
 
 
-def system_unit(wishes: UnitOptions) -> str:
-    """The unit for the whole machine, with the hardening that root can grant."""
-    return _unit("system_unit", wishes)
+def unit_text(wishes: UnitOptions, *, is_user: bool) -> str:
+    """Return the unit for the whole machine, with the hardening that root can grant, or for a user's own systemd.
 
-
-def user_unit(wishes: UnitOptions) -> str:
-    """The unit for one person's own systemd, which can close less."""
-    return _unit("user_unit", wishes)
-
-
-def _unit(template: str, wishes: UnitOptions) -> str:
-    """Return a template without its comments, and without the lines that are not needed."""
+    It is its template without comments, and without the lines that are not needed.
+    """
     paths = (*wishes.readable, *wishes.writable)
     hidden = {path for path in paths if any(map(path.is_relative_to, _HIDDEN))}
     directives = {
@@ -132,7 +125,8 @@ def _unit(template: str, wishes: UnitOptions) -> str:
         "SYSTEM_CALLS": _lines("SystemCallFilter", calls),
     }
     # Comments are for readers of the template; a value that is not needed is one, too.
-    return re.sub(r"^#.*\n", "", filled_template(f"{template}.service", values), flags=re.MULTILINE)
+    template = "user_unit.service" if is_user else "system_unit.service"
+    return re.sub(r"^#.*\n", "", filled_template(template, values), flags=re.MULTILINE)
 
 
 def _lines(key: str, values: Sequence[str]) -> str:
@@ -279,7 +273,7 @@ def install(
 ) -> int:
     """Install and start a systemd unit for the current configuration."""
     wishes = unit_options(session, credentials or ())
-    text = user_unit(wishes) if is_user else system_unit(wishes)
+    text = unit_text(wishes, is_user=is_user)
     if only_print:
         sys.stdout.write(text)
         return EXIT_DONE

@@ -200,7 +200,7 @@ async def _call_there(
     session: Session, service: RunningService, name: str, words: Sequence[str], caller: CallContext, *, approves: bool
 ) -> ToolFinished:
     """Call a tool of a running service and return its result; the person at this terminal is asked."""
-    from rkllm_mcp.surfaces.remote import open_remote
+    from rkllm_mcp.surfaces.chat.remote import open_remote
 
     config = session.config()
     attached, *warnings = attached_lines(session, config, service)

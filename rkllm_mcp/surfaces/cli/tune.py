@@ -34,7 +34,8 @@ def tune_command(
             terminal.answer(phrases.sentence("tune.as_root", command=shlex.join(words)) + "\n")
             return EXIT_UNUSABLE
         failed = undo_settings()
-        terminal.answer(phrases.sentence("tune.not_undone" if failed else "tune.undone", files=_listed(failed)) + "\n")
+        files = ", ".join(f"/{file}" for file in failed)
+        terminal.answer(phrases.sentence("tune.not_undone" if failed else "tune.undone", files=files) + "\n")
         return EXIT_UNUSABLE if failed else EXIT_DONE
     settings = clock_settings()
     rows = [
@@ -50,9 +51,6 @@ def tune_command(
         terminal.answer(phrases.sentence("tune.unchanged") + "\n")
         return EXIT_DONE
     failed = apply_settings(settings)
-    terminal.answer(phrases.sentence("tune.not_set" if failed else "tune.set", files=_listed(failed)) + "\n")
+    files = ", ".join(f"/{file}" for file in failed)
+    terminal.answer(phrases.sentence("tune.not_set" if failed else "tune.set", files=files) + "\n")
     return EXIT_UNUSABLE if failed else EXIT_DONE
-
-
-def _listed(files: list[str]) -> str:
-    return ", ".join(f"/{file}" for file in files)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.surfaces.cli.service import UnitOptions, system_unit, user_unit
+from rkllm_mcp.surfaces.cli.service import UnitOptions, unit_text
 from tests.support.demo_app import Demo, make_demo
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
@@ -41,9 +40,9 @@ def analyzed(folder: Path, text: str, *words: str) -> subprocess.CompletedProces
 
 
 @needs_systemd
-@pytest.mark.parametrize("make", [system_unit, user_unit])
-def test_systemd_understands_every_line(tmp_path: Path, make: Callable[[UnitOptions], str]) -> None:
-    done = analyzed(tmp_path, make(BOARD), "verify", "--man=no")
+@pytest.mark.parametrize("is_user", [False, True])
+def test_systemd_understands_every_line(tmp_path: Path, is_user: bool) -> None:
+    done = analyzed(tmp_path, unit_text(BOARD, is_user=is_user), "verify", "--man=no")
     assert done.stderr == ""
     assert done.returncode == 0
 
@@ -51,14 +50,14 @@ def test_systemd_understands_every_line(tmp_path: Path, make: Callable[[UnitOpti
 @needs_systemd
 @pytest.mark.parametrize("options", [BOARD, OWNED], ids=["own account", "a person's"])
 def test_systemd_rates_it_two_or_better(tmp_path: Path, options: UnitOptions) -> None:
-    done = analyzed(tmp_path, system_unit(options), "security", "--offline=yes", "--no-pager")
+    done = analyzed(tmp_path, unit_text(options, is_user=False), "security", "--offline=yes", "--no-pager")
     rating = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert rating is not None, done.stdout + done.stderr
     assert float(rating[1]) <= MOST_EXPOSURE
 
 
 def test_the_npu_and_nothing_else_of_dev_is_open() -> None:
-    lines = system_unit(BOARD).splitlines()
+    lines = unit_text(BOARD, is_user=False).splitlines()
     assert "DevicePolicy=closed" in lines
     assert [line for line in lines if line.startswith("DeviceAllow=")] == [
         "DeviceAllow=/dev/dri/renderD129 rw",
@@ -68,13 +67,13 @@ def test_the_npu_and_nothing_else_of_dev_is_open() -> None:
     assert "SupplementaryGroups=render video" in lines
 
 
-@pytest.mark.parametrize("make", [system_unit, user_unit])
-def test_a_service_may_open_the_thousands_of_buffers_of_a_model(make: Callable[[UnitOptions], str]) -> None:
-    assert "LimitNOFILE=102400" in make(BOARD).splitlines()
+@pytest.mark.parametrize("is_user", [False, True])
+def test_a_service_may_open_the_thousands_of_buffers_of_a_model(is_user: bool) -> None:
+    assert "LimitNOFILE=102400" in unit_text(BOARD, is_user=is_user).splitlines()
 
 
 def test_of_home_only_the_necessary_parts_are_seen() -> None:
-    lines = system_unit(BOARD).splitlines()
+    lines = unit_text(BOARD, is_user=False).splitlines()
     assert 'BindReadOnlyPaths="/home/orange/models/qwen 3"' in lines
     assert "BindPaths=/home/orange/notes" in lines
     assert "ReadWritePaths=/srv/notes" in lines
@@ -82,46 +81,46 @@ def test_of_home_only_the_necessary_parts_are_seen() -> None:
 
 
 def test_a_persons_configuration_is_read_as_that_person() -> None:
-    lines = system_unit(OWNED).splitlines()
+    lines = unit_text(OWNED, is_user=False).splitlines()
     assert {"User=orange", "Environment=XDG_DATA_HOME=/home/orange/.local/share"} <= set(lines)
     # What is the person's otherwise is not removed with the service.
     assert not {"DynamicUser=yes", "RemoveIPC=yes"} & set(lines)
-    assert {"DynamicUser=yes", "RemoveIPC=yes"} <= set(system_unit(BOARD).splitlines())
+    assert {"DynamicUser=yes", "RemoveIPC=yes"} <= set(unit_text(BOARD, is_user=False).splitlines())
 
 
 def test_a_folder_inside_a_writable_one_is_not_a_separate_mount() -> None:
     options = replace(BOARD, readable=(Path("/home/orange/notes/2026"), Path("/home/orange/notes2")))
-    lines = system_unit(options).splitlines()
+    lines = unit_text(options, is_user=False).splitlines()
     assert "BindReadOnlyPaths=/home/orange/notes2" in lines
     assert not any("2026" in line for line in lines)
 
 
 def test_the_unit_waits_for_the_model_and_for_answers() -> None:
-    lines = system_unit(BOARD).splitlines()
+    lines = unit_text(BOARD, is_user=False).splitlines()
     assert {"Type=notify", "TimeoutStartSec=180", "TimeoutStopSec=90", "WatchdogSec=60"} <= set(lines)
     assert "LoadCredential=API_KEY:/etc/rkllm-mcp/api.key" in lines
     assert "ExecStart=/bin/true --config /etc/rkllm-mcp/config.toml serve" in lines
 
 
-@pytest.mark.parametrize("make", [system_unit, user_unit])
+@pytest.mark.parametrize("is_user", [False, True])
 def test_it_is_started_again_after_a_failure_and_given_up_after_five_starts_in_ten_minutes(
-    make: Callable[[UnitOptions], str],
+    is_user: bool,
 ) -> None:
-    lines = make(BOARD).splitlines()
+    lines = unit_text(BOARD, is_user=is_user).splitlines()
     assert {"StartLimitIntervalSec=600", "StartLimitBurst=5"} <= set(lines[: lines.index("[Service]")])
     # Exit code 3, of a model that is not loaded again, is not one of those that end the restarts.
     assert {"Restart=on-failure", "RestartPreventExitStatus=2"} <= set(lines)
 
 
 def test_a_sandbox_may_make_namespaces() -> None:
-    lines = system_unit(replace(BOARD, namespaces=True)).splitlines()
+    lines = unit_text(replace(BOARD, namespaces=True), is_user=False).splitlines()
     assert "RestrictNamespaces=yes" not in lines
     assert "SystemCallFilter=@system-service @mount" in lines
 
 
 def test_a_word_is_written_as_it_is() -> None:
     odd = Path("/srv/50% $HOME/it's.toml")
-    assert '--config "/srv/50%% $$HOME/it\'s.toml" serve' in system_unit(replace(BOARD, config=odd))
+    assert '--config "/srv/50%% $$HOME/it\'s.toml" serve' in unit_text(replace(BOARD, config=odd), is_user=False)
 
 
 @needs_systemd

@@ -1,4 +1,4 @@
-"""The assistant of a running service as a ``ChatHost``: ``chat``, ``run`` and ``tools call`` over its HTTP API.
+"""The assistant of a running service: ``chat``, ``run`` and ``tools call`` over its HTTP API.
 
     question ─▶ POST /v1/execute ─▶ records of events ─▶ the same renderer        Ctrl-C ─▶ POST …/cancel
     approval, form on the stream ─▶ the person ─▶ POST /v1/approvals, /v1/elicitations
@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 import anyio
@@ -62,7 +62,7 @@ from rkllm_mcp.messages import (
 )
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 from rkllm_mcp.records import MemoryRow
-from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer
+from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer, LocalHost
 from rkllm_mcp.surfaces.running_service import RunningService, service_for
 from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import Language
@@ -96,7 +96,7 @@ class _RunningAnswer:
 
 
 class RemoteHost:
-    """The assistant of a running service; ``open_remote`` makes one."""
+    """The assistant of a running service, with the methods of ``LocalHost``; ``open_remote`` makes one."""
 
     def __init__(
         self, config: Config, service: RunningService, store: Store, about: str, language: Language, tasks: TaskGroup
@@ -210,7 +210,7 @@ class RemoteHost:
         )
 
     async def models(self) -> Mapping[str, ListedModel]:
-        """See ``ChatHost.models``."""
+        """See ``LocalHost.models``."""
         entries = (await self._send("GET", "/v1/models"))["data"]
         return {
             entry["id"]: ListedModel(
@@ -220,7 +220,7 @@ class RemoteHost:
         }
 
     async def load_model(self, name: str) -> None:
-        """See ``ChatHost.load_model``."""
+        """See ``LocalHost.load_model``."""
         await self._send("POST", "/v1/models:load", {"model": name}, silence_s=self.config.runtime.start_timeout_s)
         self._asked_model = name
         await self.read_model()
@@ -228,17 +228,17 @@ class RemoteHost:
     # --- conversations ------------------------------------------------------------------------------------------------
 
     def new_conversation(self, system: str | None = None) -> Conversation:
-        """See ``ChatHost.new_conversation``."""
+        """See ``LocalHost.new_conversation``."""
         return begin_conversation(self.config, self.tenant, system, self._about)
 
     async def forget_memories(self, rows: Sequence[MemoryRow], conversation: Conversation) -> None:
-        """See ``ChatHost.forget_memories``."""
+        """See ``LocalHost.forget_memories``."""
         for row in rows:
             await self._send("DELETE", f"/v1/memory/{row.id}")
             erase_row(conversation, row.text)
 
     async def change_system(self, conversation: Conversation, text: str) -> None:
-        """See ``ChatHost.change_system``."""
+        """See ``LocalHost.change_system``."""
         if conversation.kept_turns:
             await self._send("PATCH", f"/v1/conversations/{conversation.id}", {"system": text})
         # One that is not stored goes on under a new id, with what was said.
@@ -252,7 +252,7 @@ class RemoteHost:
     async def reply(
         self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
     ) -> AsyncGenerator[Event, None]:
-        """See ``ChatHost.reply``."""
+        """See ``LocalHost.reply``."""
         if conversation.id in self._answers:
             raise UsageError("this conversation has an answer under way; wait for it or cancel it")
         queue, answer = EventQueue(), _RunningAnswer()
@@ -383,7 +383,7 @@ class RemoteHost:
                 self._known[conversation.id] = list(conversation.messages)
 
     def cancel(self, conversation_id: str) -> bool:
-        """See ``ChatHost.cancel``; a second time leaves the answer without waiting for its end."""
+        """See ``LocalHost.cancel``; a second time leaves the answer without waiting for its end."""
         answer = self._answers.get(conversation_id)
         if answer is None or answer.has_ended:
             return False
@@ -404,14 +404,14 @@ class RemoteHost:
         answer.scope.cancel()
 
     def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
-        """See ``ChatHost.prefill_progress``."""
+        """See ``LocalHost.prefill_progress``."""
         answer = self._answers.get(conversation_id)
         return (answer.prefill.tokens, answer.prefill.seconds) if answer is not None and answer.prefill else None
 
     # --- questions to the person --------------------------------------------------------------------------------------
 
     async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
-        """See ``ChatHost.settle``."""
+        """See ``LocalHost.settle``."""
         path, body = f"/v1/approvals/{question_id}", dict[str, Any](decision=answer)
         if isinstance(answer, ElicitationAnswer):
             path, body = f"/v1/elicitations/{question_id}", {"action": answer.action, "content": dict(answer.content)}
@@ -424,14 +424,14 @@ class RemoteHost:
         return True
 
     async def wait_until_settled(self, question_id: str) -> None:
-        """See ``ChatHost.wait_until_settled``."""
+        """See ``LocalHost.wait_until_settled``."""
         if (event := self._questions.get(question_id)) is not None:
             await event.wait()
 
     # --- tools and servers --------------------------------------------------------------------------------------------
 
     async def servers(self) -> Sequence[ListedServer]:
-        """See ``ChatHost.servers``."""
+        """See ``LocalHost.servers``."""
         entries = (await self._send("GET", "/v1/servers"))["servers"]
         self.server_names = [server["name"] for server in entries]
         return [
@@ -440,7 +440,7 @@ class RemoteHost:
         ]
 
     async def tools(self, *, disabled: bool = False) -> Sequence[ToolSpec]:
-        """See ``ChatHost.tools``."""
+        """See ``LocalHost.tools``."""
         entries = (await self._send("GET", "/v1/tools"))["tools"]
         return [
             ToolSpec(
@@ -458,14 +458,14 @@ class RemoteHost:
         ]
 
     async def find_tool(self, name: str) -> ToolSpec | str:
-        """See ``ChatHost.find_tool``."""
+        """See ``LocalHost.find_tool``."""
         tools = [*await self.tools(), *await self.tools(disabled=True)]
         match = next((tool for tool in tools if name in (tool.name, tool.qualified_name)), None)
         close = difflib.get_close_matches(name, [tool.name for tool in tools], n=1)
         return match or (close[0] if close else "")
 
     async def switch(self, name: str, *, is_on: bool) -> tuple[str, str | None]:
-        """See ``ChatHost.switch``."""
+        """See ``LocalHost.switch``."""
         verb = "enable" if is_on else "disable"
         if name in [server.name for server in await self.servers()]:
             await self._send("POST", f"/v1/servers/{quote(name, safe='')}:{verb}")
@@ -506,7 +506,7 @@ class RemoteHost:
             raise failure
 
     async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
-        """See ``ChatHost.conversation_grants``."""
+        """See ``LocalHost.conversation_grants``."""
         query = {"conversation": conversation_id}
         permissions = (await self._send("GET", "/v1/approvals/lasting", query=query))["permissions"]
         return [
@@ -516,7 +516,7 @@ class RemoteHost:
         ]
 
     async def forget_conversation_grant(self, conversation_id: str, server: str, tool: str) -> None:
-        """See ``ChatHost.forget_conversation_grant``."""
+        """See ``LocalHost.forget_conversation_grant``."""
         query = {"conversation": conversation_id, "server": server, "tool": tool}
         await self._send("DELETE", "/v1/approvals/lasting", query=query)
 
@@ -525,7 +525,7 @@ class RemoteHost:
     async def readable(
         self, server: str | None, context: CallContext
     ) -> tuple[Sequence[Resource], Sequence[ResourceTemplate]]:
-        """See ``ChatHost.readable``."""
+        """See ``LocalHost.readable``."""
         del context
         offers = await self._send("GET", "/v1/resources")
         resources = [Resource(**entry) for entry in offers["resources"] if server in (None, entry["server"])]
@@ -533,7 +533,7 @@ class RemoteHost:
         return resources, templates
 
     async def read_resource(self, reference: str, context: CallContext) -> ResourceContent:
-        """See ``ChatHost.read_resource``."""
+        """See ``LocalHost.read_resource``."""
         del context
         server, colon, uri = reference.partition(":")
         is_named = bool(colon) and server in self.server_names and not uri.startswith("//")
@@ -542,7 +542,7 @@ class RemoteHost:
         return ResourceContent(content["server"], content["uri"], content["text"], content["truncated"])
 
     async def prompts(self, server: str | None, context: CallContext) -> Sequence[PromptTemplate]:
-        """See ``ChatHost.prompts``."""
+        """See ``LocalHost.prompts``."""
         del context
         entries = (await self._send("GET", "/v1/prompts"))["prompts"]
         return [
@@ -564,9 +564,13 @@ class RemoteHost:
         arguments: Mapping[str, str],
         context: CallContext,
     ) -> Sequence[str]:
-        """See ``ChatHost.complete``; the service passes no suggestions of servers on."""
+        """See ``LocalHost.complete``; the service passes no suggestions of servers on."""
         del template, blank, value, arguments, context
         return ()
+
+
+# The assistant as a conversation in a terminal uses it.
+ChatHost: TypeAlias = LocalHost | RemoteHost
 
 
 @dataclass
