@@ -16,7 +16,7 @@ import os
 import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -74,15 +74,15 @@ def overrides_of(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@dataclass(eq=False, repr=False)
 class ServiceRecord:
     """The record of the service in this process; ``announce`` keeps it while the service runs."""
 
-    def __init__(self, address: str, config: Config) -> None:
-        self.key = secrets.token_urlsafe(32)
-        self._address = address
-        self._path = state_folder() / _FOLDER / f"{os.getpid()}.json"
-        self._descriptor: int | None = None
-        self._config = config
+    address: str
+    config: Config  # in force
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    _path: Path = field(default_factory=lambda: state_folder() / _FOLDER / f"{os.getpid()}.json")
+    _descriptor: int | None = None
 
     @contextmanager
     def announce(self) -> Generator[None]:
@@ -94,7 +94,7 @@ class ServiceRecord:
             new.unlink(missing_ok=True)
             self._descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            self.update(self._config)
+            self.update(self.config)
             new.replace(self._path)
         try:
             yield
@@ -107,11 +107,11 @@ class ServiceRecord:
 
     def update(self, config: Config) -> None:
         """Note the configuration that is in force."""
-        self._config = config
+        self.config = config
         if self._descriptor is None:
             return
         overrides = overrides_of(os.environ)
-        facts = RunningService(self._address, os.getpid(), self.key, *_file_of(config), overrides)
+        facts = RunningService(self.address, os.getpid(), self.key, *_file_of(config), overrides)
         content = json.dumps(asdict(facts)).encode()
         with suppress(OSError):
             os.pwrite(self._descriptor, content, 0)

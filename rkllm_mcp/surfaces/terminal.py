@@ -94,6 +94,7 @@ def apply_style(text: str, style: str) -> str:
     return f"\x1b[{style}m{text}\x1b[0m" if style else text
 
 
+@dataclass(eq=False)
 class LiveRegion:
     """The last lines of a screen, painted again as they change.
 
@@ -101,26 +102,25 @@ class LiveRegion:
     left the screen at the top stay as they were. A line must be narrower than the screen.
     """
 
-    def __init__(self, write: Callable[[str], None], size: Callable[[], tuple[int, int]]) -> None:
-        self._write = write
-        self._size = size
-        self._painted: list[str] = []
-        self._is_behind_line = False  # the cursor is after a line that was painted
-        self._columns = size()[0]
-        self.before_settle: Callable[[], None] = lambda: None
+    write: Callable[[str], None]
+    size: Callable[[], tuple[int, int]]  # columns and rows
+    before_settle: Callable[[], None] = lambda: None
+    _painted: list[str] = field(default_factory=list[str])
+    _is_behind_line: bool = False  # the cursor is after a line that was painted
+    _columns: int = 0  # of the screen that the lines were painted on
 
     @property
     def columns(self) -> int:
         """Columns that a line may have."""
-        return max(self._size()[0] - 1, 1)
+        return max(self.size()[0] - 1, 1)
 
     def paint(self, lines: Sequence[str]) -> None:
         """Replace the lines; the cursor stays after the last one."""
-        if self._painted and self._columns != self._size()[0]:
+        if self._painted and self._columns != self.size()[0]:
             # The terminal has broken the lines anew: where they are is not known any more.
-            self._write("\n")
+            self.write("\n")
             self._painted = []
-        self._columns, rows = self._size()
+        self._columns, rows = self.size()
         last = len(self._painted) - 1
         pairs = zip(self._painted, lines, strict=False)
         same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._painted), len(lines)))
@@ -129,20 +129,20 @@ class LiveRegion:
         # Where nothing is left to write, the cursor still has to come after the last line.
         first = max(min(same, len(lines) - 1), len(self._painted) - rows, 0)
         if first > last:
-            self._write(("\n" if self._is_behind_line else "") + "\n".join(lines[first:]))
+            self.write(("\n" if self._is_behind_line else "") + "\n".join(lines[first:]))
         elif first == last and first < len(lines) and lines[first].startswith(self._painted[first]):
-            self._write("\n".join([lines[first][len(self._painted[first]) :], *lines[first + 1 :]]))
+            self.write("\n".join([lines[first][len(self._painted[first]) :], *lines[first + 1 :]]))
         else:
             up = f"\x1b[{last - first}A" if last > first else ""
-            self._write(f"{up}\r" + "\x1b[K\n".join(lines[first:]) + "\x1b[J")
+            self.write(f"{up}\r" + "\x1b[K\n".join(lines[first:]) + "\x1b[J")
         self._painted = list(lines)
         self._is_behind_line = bool(lines)
 
     def append(self, text: str) -> bool:
         """Continue the last line with text that fits; return False if it has to be painted instead."""
-        if not self._painted or self._columns != self._size()[0]:
+        if not self._painted or self._columns != self.size()[0]:
             return False
-        self._write(text)
+        self.write(text)
         self._painted[-1] += text
         return True
 
@@ -154,7 +154,7 @@ class LiveRegion:
         """Write whole lines above the painted ones."""
         painted = self._painted
         self.paint(())
-        self._write(text)
+        self.write(text)
         self._painted, self._is_behind_line = [], False
         self.paint(painted)
 
@@ -162,7 +162,7 @@ class LiveRegion:
         """Leave all lines as they are and begin a new one."""
         self.before_settle()
         if self._is_behind_line:
-            self._write("\n")
+            self.write("\n")
         self._painted, self._is_behind_line = [], False
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
-from rkllm_mcp.catalogue import Catalogue, read_catalogue
+from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.elicitation import FormField, complete_content, fields_of
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, discard_typed, is_interactive
-from rkllm_mcp.text import Language
 
 AnswerT = TypeVar("AnswerT")
 
@@ -54,42 +53,42 @@ class Prompter(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
 class FormPrompt:
     """Approvals and forms at the terminal, in one language."""
 
-    def __init__(self, terminal: Terminal, prompter: Prompter, language: Language = "en") -> None:
-        self._terminal = terminal
-        self._prompter = prompter
-        self.phrases: Catalogue = read_catalogue(language)
+    terminal: Terminal
+    prompter: Prompter
+    phrases: Catalogue
 
     async def approve(self, question: Approval) -> Decision:
         """Return the person's decision about a call or a sampling request; a FormAbandonedError without one."""
-        self._prompter.forget_typed()
+        self.prompter.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
-        self._terminal.error(visible(question.reason), YELLOW)
+        self.terminal.error(visible(question.reason), YELLOW)
         self._show_values(question.arguments)
         decisions = self.phrases.table("answer.decisions")
         keys: dict[str, Decision] = {key: decision for decision, (key, _) in decisions.items()}
         for key, meaning in decisions.values():
-            self._terminal.error(f"  {key}  {meaning}", "")
+            self.terminal.error(f"  {key}  {meaning}", "")
         prompt = self.phrases.sentence("answer.asks_model" if is_sampling else "answer.run_it")
 
         return await self._until(prompt, {**_SPELLINGS, **keys}, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return the person's answer to a server's request; a FormAbandonedError without one."""
-        self._prompter.forget_typed()
+        self.prompter.forget_typed()
         heading = self.phrases.sentence("answer.asks", server=question.server, message=visible(question.message))
-        self._terminal.error(heading, YELLOW)
+        self.terminal.error(heading, YELLOW)
         choices = self.phrases.table("answer.send_keys")
         if question.url:
             host = urlsplit(question.url).netloc.rpartition("@")[2]
-            self._terminal.error(self.phrases.sentence("answer.open_page", host=visible(host)), "")
-            self._terminal.error(f"  {visible(question.url)}", "")
+            self.terminal.error(self.phrases.sentence("answer.open_page", host=visible(host)), "")
+            self.terminal.error(f"  {visible(question.url)}", "")
             ends = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
             answers = {word: ends[choice] for word, choice in choices.items() if choice in ends}
             return await self._until(self.phrases.sentence("answer.is_done"), {**answers, "": NO_ANSWER}, "y/n")
-        self._terminal.error(self.phrases.sentence("answer.how"), "")
+        self.terminal.error(self.phrases.sentence("answer.how"), "")
         content: dict[str, Any] = {}
         while True:
             filling = await self._fill(question.schema, content)
@@ -119,13 +118,11 @@ class FormPrompt:
                     try:
                         content[field.name] = field.read(text, self.phrases.table("form.mistakes"))
                     except ValueError as error:
-                        self._terminal.error(f"  {visible(str(error))}", YELLOW)
+                        self.terminal.error(f"  {visible(str(error))}", YELLOW)
                 elif current is not None:
                     content[field.name] = current
                 elif field.required:
-                    self._terminal.error(
-                        f"  {visible(field.title)}: {self.phrases.sentence('answer.required')}", YELLOW
-                    )
+                    self.terminal.error(f"  {visible(field.title)}: {self.phrases.sentence('answer.required')}", YELLOW)
                 else:
                     break
         return complete_content(schema, content)
@@ -137,9 +134,9 @@ class FormPrompt:
         elif field.required:
             notes.append(self.phrases.sentence("answer.required"))
         joined = "; ".join(note for note in notes if note)
-        self._terminal.error(f"  {visible(field.title)}{f' ({joined})' if joined else ''}", "")
+        self.terminal.error(f"  {visible(field.title)}{f' ({joined})' if joined else ''}", "")
         for number, choice in enumerate(field.choices, 1):
-            self._terminal.error(f"    {number}  {visible(choice.title)}", "")
+            self.terminal.error(f"    {number}  {visible(choice.title)}", "")
 
     def _show_values(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -149,7 +146,7 @@ class FormPrompt:
             lines = text.split("\n")
             head = f"    {visible(name)} = {lines[0]}" if len(lines) == 1 else f"    {visible(name)} ="
             more_lines = [f"      {line}" for line in lines] if len(lines) > 1 else []
-            self._terminal.error("\n".join([head, *more_lines]), "")
+            self.terminal.error("\n".join([head, *more_lines]), "")
 
     async def _until(self, prompt: str, answers: Mapping[str, AnswerT], keys: str) -> AnswerT:
         """Ask until one of the words of ``answers`` is typed; a Japanese keyboard may write it in wide letters."""
@@ -157,10 +154,10 @@ class FormPrompt:
             word = unicodedata.normalize("NFKC", await self._ask(prompt)).strip().lower()
             if word in answers:
                 return answers[word]
-            self._terminal.error(self.phrases.sentence("answer.again", keys=keys), YELLOW)
+            self.terminal.error(self.phrases.sentence("answer.again", keys=keys), YELLOW)
 
     async def _ask(self, prompt: str) -> str:
-        text = await self._prompter.ask(prompt)
+        text = await self.prompter.ask(prompt)
         if text is None:
             raise FormAbandonedError
         return text

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,17 +36,6 @@ PROMPT = "> "
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
 
 
-class PipedLines(Lines):
-    """Lines of a pipe or a file, read from an open descriptor."""
-
-    def while_answering(self) -> AbstractContextManager[None]:
-        """Do nothing: a pipe has no echo."""
-        return nullcontext()
-
-    def on_interrupt(self) -> None:
-        """Do nothing: lines of a pipe stay valid."""
-
-
 @dataclass
 class ConsoleAnswers:
     """Answers typed line by line during a command; questions are on standard error.
@@ -55,7 +44,7 @@ class ConsoleAnswers:
     """
 
     terminal: Terminal
-    _lines: PipedLines = field(default_factory=lambda: PipedLines(sys.stdin.fileno()))
+    _lines: Lines = field(default_factory=lambda: Lines(sys.stdin.fileno()))
 
     async def ask(self, prompt: str) -> str | None:
         """One line, without its end; None at the end of the input."""
@@ -219,13 +208,9 @@ def _mark_pasted(*, is_on: bool) -> None:
 
 
 def _completer(complete: Complete) -> Completer:
-    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.completion import Completion, DummyCompleter
 
-    class Names(Completer):
-        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-            del document, complete_event
-            return ()
-
+    class Names(DummyCompleter):
         async def get_completions_async(
             self, document: Document, complete_event: CompleteEvent
         ) -> AsyncGenerator[Completion, None]:
@@ -241,7 +226,7 @@ def _completer(complete: Complete) -> Completer:
 def _history(env: Mapping[str, str]) -> History:
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
-    path = history_path(env)
+    path = user_folder("state", env) / "history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOCTTY, 0o600))
@@ -265,8 +250,3 @@ def _history(env: Mapping[str, str]) -> History:
                 super().store_string(string)
 
     return Lines(str(path))
-
-
-def history_path(env: Mapping[str, str]) -> Path:
-    """Return the path of the history file."""
-    return user_folder("state", env) / "history"

@@ -62,18 +62,13 @@ class TerminalRenderer:
 
     def show(self, event: Event) -> None:
         """Show one event and flush; a BrokenPipeError if standard output is closed."""
-        match event:
-            case Text() | Thinking():
-                self._stream(event)
-            case Usage():
-                self._usages.append(event)
-            case Prefill():
-                pass
-            case _:
-                self._close()
-                self._line(event)
-
-    def _line(self, event: Event) -> None:
+        if isinstance(event, (Text, Thinking)):
+            self._stream(event)
+        if isinstance(event, Usage):
+            self._usages.append(event)
+        if isinstance(event, (Text, Thinking, Usage, Prefill)):
+            return
+        self._close()
         note = self.terminal.note
         match event:
             case Status():
@@ -92,8 +87,8 @@ class TerminalRenderer:
                     self.terminal.note(f"  {progress_text(event)}")
             case Approval() | Elicitation() | Sources() | MemoriesUsed():
                 self._detail(event)
-            case ToolFinished() | ResourceRead() | Text() | Thinking() | Usage() | Prefill() | QuestionAnswered():
-                pass  # a status line said that it failed, or that it was read; ``show`` has shown the others
+            case ToolFinished() | ResourceRead() | QuestionAnswered():
+                pass  # a status line said that it failed, or that it was read
             case End():
                 self._end(event)
             case _:

@@ -89,7 +89,7 @@ def settled_chars(source: str, *, is_markdown: bool = True) -> int:
 class StreamedText:
     """A text that arrives in pieces: painted at once, then at most every 50 ms."""
 
-    region: LiveRegion  # a fresh one, which this text finishes when it is settled
+    region: LiveRegion  # a fresh one; ``finish`` is called before it is settled
     is_markdown: bool  # render markup; otherwise break lines only
     mark: str  # is before the first line; the others are indented as far
     style: str  # of lines without their own style
@@ -102,9 +102,6 @@ class StreamedText:
     _timer: asyncio.TimerHandle | None = None
     _due_s: float = 0.0
     _failure: OSError | None = None
-
-    def __post_init__(self) -> None:
-        self.region.before_settle = self._finish
 
     def feed(self, text: str) -> None:
         """Take a piece of text; an OSError if the terminal has gone."""
@@ -119,7 +116,8 @@ class StreamedText:
         else:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._paint_late)
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Paint what is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,6 +243,7 @@ class ScreenRenderer:
             region = self._terminal.open_region(is_answer=not is_thought)
             mark, style = ("", DIM) if is_thought else (ANSWER_MARK, "")
             self._text = StreamedText(region, not is_thought, mark, style, self._clock)
+            region.before_settle = self._text.finish
         self._text.feed(text)
 
     def _show_call(self, event: Event) -> bool:

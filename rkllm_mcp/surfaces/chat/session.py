@@ -12,10 +12,11 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rkllm_base.lines import Lines
 from rkllm_mcp import __version__
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
@@ -33,7 +34,7 @@ from rkllm_mcp.surfaces.chat.commands import (
 from rkllm_mcp.surfaces.chat.completion import Completions
 from rkllm_mcp.surfaces.chat.files import take_dropped
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
-from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines
+from rkllm_mcp.surfaces.chat.input import TerminalLines
 from rkllm_mcp.surfaces.chat.screen import load_markdown
 from rkllm_mcp.surfaces.chat.state import ChatState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
@@ -57,26 +58,29 @@ def chat(
     for a new one. ``is_spoken`` reads answers aloud, and listens for a question after an empty line.
     """
     tokens = session.tokens
-    ready: list[tuple[ChatState, PipedLines | TerminalLines]] = []
+    ready: list[ChatState] = []
 
     def stop() -> bool:
-        stopped = [lines for state, lines in ready if state.interrupt()]
-        for lines in stopped:
-            lines.on_interrupt()
+        stopped = [state for state in ready if state.interrupt()]
+        for state in stopped:
+            # Lines of a pipe stay valid.
+            if state.console is not None:
+                state.console.on_interrupt()
         return bool(stopped)
 
     async def run_chat() -> int:
         async with open_host() as host:
             language = session.language(host.config)
-            lines: PipedLines | TerminalLines = PipedLines(sys.stdin.fileno())
+            lines: Lines | TerminalLines = Lines(sys.stdin.fileno())
             inquirer: FormPrompt | None = None
             console: TerminalLines | None = None
             if sys.stdin.isatty() and sys.stdout.isatty():
-                hint = partial(session.status, read_catalogue(language).sentence("chat.leave_hint"))
+                phrases = read_catalogue(language)
+                hint = partial(session.status, phrases.sentence("chat.leave_hint"))
                 completions = Completions(host, CallContext(tokens=tokens), language)
                 lines = console = TerminalLines(completions.complete, hint=hint)
                 # Questions are shown on standard error; ask only if it is a terminal.
-                inquirer = FormPrompt(session.terminal, lines, language) if sys.stderr.isatty() else None
+                inquirer = FormPrompt(session.terminal, lines, phrases) if sys.stderr.isatty() else None
             approvals, save = "ask" if inquirer else "refuse", host.config.service.history
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language, memory=True)
             state = ChatState(
@@ -84,12 +88,12 @@ def chat(
                 host.new_conversation(),
                 session.terminal,
                 options,
+                read_file,
                 inquirer,
                 language,
-                read_file=read_file,
                 console=console,
             )
-            ready.append((state, lines))
+            ready.append(state)
             stored = None if resumed in (None, CHOICE) else await stored_conversation(host, resumed)
             session.note_configuration(host.config)
             session.status(state.phrases.sentence("chat.greeting", version=__version__, model=host.model.name))
@@ -123,7 +127,7 @@ def chat(
 _LEAVING = ("exit", "quit")
 
 
-async def converse(state: ChatState, lines: PipedLines | TerminalLines) -> None:
+async def converse(state: ChatState, lines: Lines | TerminalLines) -> None:
     """Read and answer lines until the input ends or ``/quit``."""
     while not state.is_over:
         line = await lines.read()
@@ -136,7 +140,8 @@ async def converse(state: ChatState, lines: PipedLines | TerminalLines) -> None:
             continue
         if text in _LEAVING:
             return
-        with lines.while_answering():
+        # A pipe has no echo.
+        with nullcontext() if state.console is None else state.console.while_answering():
             text, pictures = take_dropped(text)
             for path in pictures:
                 await obey(state, f"/file {shlex.quote(path)}")

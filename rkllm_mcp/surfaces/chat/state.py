@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Event, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
@@ -79,10 +79,6 @@ SETTINGS: Mapping[str, tuple[str, float, float]] = {
 }
 
 
-async def _read_no_files(file: str) -> str:
-    raise UsageError(f"{file} cannot be read here; files are read in rkllm-mcp chat")
-
-
 # As much as other files may have; what is cut off is a damaged picture.
 _MOST_PICTURE_BYTES = 16 * 2**20
 
@@ -95,6 +91,7 @@ class ChatState:
     conversation: Conversation  # its messages
     terminal: Terminal  # the output
     options: AnswerOptions  # options of each answer
+    read_file: Callable[[str], Awaitable[str]]  # returns the text of a file with its name, or raises a UsageError
     inquirer: FormPrompt | None = None  # asks the person; None if the input is a pipe
     language: Language = "en"  # of the person
     stats: Stats = field(default_factory=Stats)  # statistics so far
@@ -104,8 +101,6 @@ class ChatState:
     material: list[str] = field(default_factory=list[str])
     # pictures that are before the next question, for a model that sees
     pictures: list[Picture] = field(default_factory=list[Picture])
-    # returns the text of a file with its name, or raises a UsageError
-    read_file: Callable[[str], Awaitable[str]] = _read_no_files
     console: TerminalLines | None = None  # the terminal; None if the input is a pipe
     is_over: bool = False  # the person has left
     speaker: Speaker | None = None  # reads answers aloud

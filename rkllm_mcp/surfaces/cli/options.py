@@ -90,7 +90,7 @@ def usage(command: Any, path: str) -> str:
                 name += "…" if parameter.nargs == -1 else ""
                 name = name if parameter.required else f"[{name}]"
             words.append(name)
-    return " ".join([*words, *(["COMMAND …"] if _commands_in(command) else [])])
+    return " ".join([*words, *(["COMMAND …"] if getattr(command, "commands", {}) else [])])
 
 
 def option_names(parameter: Any) -> str:
@@ -111,17 +111,14 @@ def _told(text: str | None, texts: Catalogue) -> str:
     return "\n\n".join(texts.phrase(" ".join(part.split())) for part in (text or "").split("\n\n"))
 
 
-def _commands_in(command: Any) -> Mapping[str, Any]:
-    return getattr(command, "commands", {})
-
-
 def help_text(command: Any, path: str, terminal: Terminal) -> str:
     """Return the help of a command in the language of the terminal, in as many columns as it has."""
     texts, columns = read_catalogue(terminal.language), get_terminal_size((100, 24)).columns
+    commands: Mapping[str, Any] = getattr(command, "commands", {})
     first, *paragraphs = _told(command.help, texts).split("\n\n")
     lines = [*wrap(texts.sentence("help.usage", usage=usage(command, path)), columns), ""]
     lines += [*wrap(first, columns), ""]
-    if commands_typed := examples(path, _commands_in(command)):
+    if commands_typed := examples(path, commands):
         lines += [*(f"  $ {line}" for line in commands_typed), ""]
     for paragraph in paragraphs:
         lines += [*wrap(paragraph, columns), ""]
@@ -133,7 +130,7 @@ def help_text(command: Any, path: str, terminal: Terminal) -> str:
             (name, parameter_help(parameter, texts))
         )
     groups.setdefault("Options", []).append(("--help, -h", texts.phrase("Show this message and exit.")))
-    for name, inner in _commands_in(command).items():
+    for name, inner in commands.items():
         about = _told((inner.help or "").split("\n\n")[0], texts)
         groups.setdefault(str(inner.rich_help_panel or "Commands"), []).append((name, about))
     for heading, rows in groups.items():
@@ -145,7 +142,7 @@ def help_text(command: Any, path: str, terminal: Terminal) -> str:
 
 def prepare_help(command: Any) -> None:
     """Let the help and the completion of a command, and of the commands in it, be in the person's language."""
-    complete, commands = command.shell_complete, _commands_in(command)
+    complete, commands = command.shell_complete, getattr(command, "commands", {})
 
     def format_help(ctx: Any, formatter: Any) -> None:
         formatter.write(f"{help_text(command, ctx.command_path, Session().terminal)}\n")

@@ -15,11 +15,6 @@ from rkllm_mcp.surfaces.invocation import Session
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Commands of the group; a group of one command would be that command."""
-
-
 def _shared_config(session: Session) -> Config:
     config = session.config()
     if config.store.url is None:

@@ -13,7 +13,7 @@ import typer
 
 from rkllm_mcp.app.stored import forget_approvals, open_stored
 from rkllm_mcp.app.tools import open_tools, set_switch
-from rkllm_mcp.catalogue import translate
+from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.errors import GenerationError, UsageError
 from rkllm_mcp.events import Approval, Elicitation, ToolFinished, event_to_json
 from rkllm_mcp.generation import AnswerOptions
@@ -163,8 +163,8 @@ def call_command(
     words = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else arguments or []
     asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
     if not (yes or is_piped) and is_interactive():
-        language = session.language(session.config())
-        asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
+        phrases = read_catalogue(session.language(session.config()))
+        asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), phrases))
     caller = CallContext(asker=asker, tokens=session.tokens)
     config = session.config()
     require_mcp(config)

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.forms import FormAbandonedError, FormPrompt, Person
@@ -53,7 +54,7 @@ class Desk:
     def __init__(self, *lines: str | None, language: Language = "en") -> None:
         self.typist = Typist(*lines)
         self._screen = io.StringIO()
-        self.inquirer = FormPrompt(Terminal(err=lambda: self._screen, env={}), self.typist, language)
+        self.inquirer = FormPrompt(Terminal(err=lambda: self._screen, env={}), self.typist, read_catalogue(language))
 
     @property
     def screen(self) -> str:

@@ -10,7 +10,9 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines, history_path
+from rkllm_base.folders import user_folder
+from rkllm_base.lines import Lines
+from rkllm_mcp.surfaces.chat.input import TerminalLines
 
 
 async def nothing(text: str) -> tuple[str, dict[str, str]]:
@@ -22,7 +24,7 @@ async def test_lines_of_a_pipe_come_as_they_are_written() -> None:
     read_end, write_end = os.pipe()
     lines: list[str | None] = []
     with anyio.fail_after(60):
-        reader = PipedLines(read_end)
+        reader = Lines(read_end)
         os.write(write_end, "東京".encode()[:4])
         async with anyio.create_task_group() as tasks:
 
@@ -47,7 +49,7 @@ async def test_lines_of_a_pipe_come_as_they_are_written() -> None:
 async def test_lines_of_a_file_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "questions").write_text("one\n\ntwo\n")
     with (tmp_path / "questions").open() as file, anyio.fail_after(60):
-        reader = PipedLines(file.fileno())
+        reader = Lines(file.fileno())
         assert [await reader.read() for _ in range(4)] == ["one", "", "two", None]
 
 
@@ -85,8 +87,9 @@ async def test_a_history_that_cannot_be_written_costs_no_line(tmp_path: Path) ->
     with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()), anyio.fail_after(10):
         lines = TerminalLines(nothing, env)
         # Writing fails from now on, as on a full disk.
-        history_path(env).unlink()
-        history_path(env).mkdir()
+        history = user_folder("state", env) / "history"
+        history.unlink()
+        history.mkdir()
         source.send_text("once\r")
         assert await lines.read() == "once"
         source.send_text("\x1b[A, twice\r")
@@ -96,7 +99,7 @@ async def test_a_history_that_cannot_be_written_costs_no_line(tmp_path: Path) ->
 def test_the_history_is_its_owners_alone(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
     TerminalLines(nothing, env)
-    path = history_path(env)
+    path = user_folder("state", env) / "history"
     assert path == tmp_path / "state" / "rkllm-mcp" / "history"
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
@@ -106,8 +109,9 @@ def test_a_history_that_is_a_device_leaves_its_mode_alone(tmp_path: Path) -> Non
     try:
         os.fchmod(device, 0o620)
         env = {"XDG_STATE_HOME": str(tmp_path)}
-        history_path(env).parent.mkdir()
-        history_path(env).symlink_to(os.ttyname(device))
+        history = user_folder("state", env) / "history"
+        history.parent.mkdir()
+        history.symlink_to(os.ttyname(device))
         TerminalLines(nothing, env)
         assert stat.S_IMODE(os.fstat(device).st_mode) == 0o620
     finally:

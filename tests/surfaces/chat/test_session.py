@@ -20,6 +20,7 @@ from tests.support.demo_app import make_demo, running
 from tests.support.feature_demo import DESK, make_features
 
 pytestmark = pytest.mark.anyio
+PHRASES = read_catalogue("en")
 
 
 class Screen(io.StringIO):
@@ -84,7 +85,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
     async with running(demo, one_shot=True) as app:
         conversation = app.new_conversation()
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, absent))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, absent, PHRASES))
         stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
         reasons: list[EndReason] = []
         async with anyio.create_task_group() as tasks:
@@ -107,10 +108,10 @@ async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: 
     async with running(demo, one_shot=True) as app:
         options = AnswerOptions(approvals="ask")
         conversation = app.new_conversation()
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", None)))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", None), PHRASES))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert (reason, app.pending.open()) == ("cancelled", ())
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y"), PHRASES))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert reason == "answered"
         assert '"name":"Ada"' in conversation.messages[-2].results[0].text
