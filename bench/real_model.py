@@ -54,9 +54,9 @@ from rkllm_mcp.diagnostics.trial import (
     TrialTask,
     TrialTurn,
     ask,
-    ask_service,
+    ask_with_six_tools,
     figures,
-    groups,
+    judge,
     read_six,
 )
 from rkllm_mcp.surfaces.cli.config import NewConfiguration
@@ -200,6 +200,27 @@ class Measurement:
             state = "ok" if outcome.useful and not outcome.spurious else "--"
             calls = [(name, arguments) for name, arguments, *_ in outcome.calls]
             print(f"{state} {outcome.seconds:5.0f} s  {outcome.question}  {calls}  {outcome.text!r:.160}", flush=True)
+
+
+async def ask_service(client: httpx2.AsyncClient, model: str, task: TrialTask) -> TrialOutcome:
+    """Ask a service with OpenAI's API the question of a task."""
+    began = datetime.now().astimezone()
+    answer = await ask_with_six_tools(client, model, [], task.turns[0].question)
+    outcome = judge(task, 0, answer.calls, answer.text, answer.text, began)
+    outcome.rounds, outcome.seconds = answer.rounds, round(answer.seconds, 1)
+    outcome.prefilled = answer.prompt_tokens - (answer.cached_tokens or 0)
+    return outcome
+
+
+def groups(outcomes: Sequence[TrialOutcome]) -> dict[str, list[TrialOutcome]]:
+    """Return the outcomes of each kind and language, of each language, and all."""
+    titled = [
+        (title, outcome)
+        for outcome in sorted(outcomes, key=lambda outcome: (outcome.kind, outcome.language))
+        for title in (f"{outcome.kind} {outcome.language}", f"all {outcome.language}", "all")
+    ]
+    titles = sorted(dict.fromkeys(title for title, _ in titled), key=lambda title: title.startswith("all"))
+    return {title: [outcome for other, outcome in titled if other == title] for title in titles}
 
 
 def main() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from dataclasses import dataclass, field
 
 import anyio
 
 _READ_BYTES = 65536
 
 
+@dataclass(eq=False)
 class Lines:
     """Lines of a pipe or a file in UTF-8, without their ends.
 
@@ -17,21 +19,20 @@ class Lines:
     waits until the descriptor is readable. A read that is cancelled loses nothing.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parts: list[bytes] = []  # of the line that has not ended
-        self._lines: deque[str] = deque()
-        self._has_ended = False
+    descriptor: int
+    _parts: list[bytes] = field(default_factory=list[bytes])  # of the line that has not ended
+    _lines: deque[str] = field(default_factory=deque[str])
+    _has_ended: bool = False
 
     async def read(self) -> str | None:
         """Return the next line; None at the end."""
         while not self._lines and not self._has_ended:
             try:
-                await anyio.wait_readable(self._descriptor)
+                await anyio.wait_readable(self.descriptor)
             except OSError:
                 # epoll refuses regular files, which are always readable.
                 await anyio.lowlevel.checkpoint()
-            head, *remaining = os.read(self._descriptor, _READ_BYTES).split(b"\n")
+            head, *remaining = os.read(self.descriptor, _READ_BYTES).split(b"\n")
             self._has_ended = not head and not remaining
             self._parts.append(head)
             for other in remaining:

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import anyio
 import pytest
 
-from bench.real_model import FRESH, KEPT_BACK, Measurement, read_tasks
-from rkllm_mcp.diagnostics.trial import MadeCall, TrialTask, TrialTurn, figures, groups, judge, matches
+from bench.real_model import FRESH, KEPT_BACK, Measurement, groups, read_tasks
+from rkllm_mcp.diagnostics.trial import MadeCall, TrialTask, TrialTurn, figures, judge, matches
 
 KINDS = ["calculator", "clock", "device", "documents", "files", "none", "units", "weather"]
 NOW = datetime(2026, 11, 26, 14, 25, tzinfo=timezone.utc)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import cast
 
 import httpx2
@@ -41,12 +42,12 @@ class CloudError(BilingualError):
         return f" ({detail})" if detail else ""
 
 
+@dataclass(frozen=True)
 class CloudClient:
     """Client that sends questions to the configured vendors."""
 
-    def __init__(self, settings: Settings, client: httpx2.AsyncClient) -> None:
-        self._settings = settings
-        self._client = client
+    settings: Settings
+    client: httpx2.AsyncClient
 
     async def ask(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> str:
         """Return the answer of a vendor, with a note when it was truncated.
@@ -54,7 +55,7 @@ class CloudClient:
         ``system`` and ``model`` may be empty and ``max_tokens`` 0 for the defaults of the settings. Raises CloudError
         if no answer was received.
         """
-        settings = self._settings
+        settings = self.settings
         chars, limit = len(text) + len(system), settings.max_question_chars
         question = ChatRequest(text, model or vendor.models[0], max_tokens or settings.default_tokens, system)
         if not text.strip():
@@ -82,12 +83,12 @@ class CloudClient:
 
     async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
         request = vendor.api.request(question, vendor.key, vendor.is_default_url)
-        limits = AnswerLimits(self._settings.timeout_s, self._settings.max_reply_bytes)
+        limits = AnswerLimits(self.settings.timeout_s, self.settings.max_reply_bytes)
         url = vendor.base_url + request.path
         try:
-            answer = await fetch(self._client, "POST", url, limits, headers=request.headers, json=request.body)
+            answer = await fetch(self.client, "POST", url, limits, headers=request.headers, json=request.body)
         except AnswerTooSlowError:
-            reason = f"no answer in {self._settings.timeout_s:g} s"
+            reason = f"no answer in {self.settings.timeout_s:g} s"
             raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
         except AnswerRefusedError as refusal:
             raise CloudError("InvalidReply", host=vendor.host, reason=str(refusal)) from None

@@ -101,12 +101,12 @@ class Place:
     @property
     def full_name(self) -> str:
         """The name with its prefecture, unique among places of the same name: 広島県府中市."""
-        return self.name if self.kind == "prefecture" else _within(self.prefecture, self.name)
+        return self.name if self.kind == "prefecture" else _within(self.prefecture, self.name, self.english)[0]
 
     @property
     def full_english(self) -> str:
         """The English name with its prefecture: Fuchu City, Hiroshima."""
-        return self.english if self.kind == "prefecture" else _english_within(self.prefecture, self.english)
+        return self.english if self.kind == "prefecture" else _within(self.prefecture, self.name, self.english)[1]
 
 
 def read_places(document: object) -> tuple[Place, ...]:
@@ -116,20 +116,19 @@ def read_places(document: object) -> tuple[Place, ...]:
     for code, entry in table.class10s.items():
         prefecture = PREFECTURES[code[:2]]
         office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
-        english = _english_within(prefecture, entry.en_name or entry.name)
-        areas[code] = ForecastArea(code, office, _within(prefecture, entry.name), english)
+        areas[code] = ForecastArea(code, office, *_within(prefecture, entry.name, entry.en_name or entry.name))
     municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]
     return (*_prefectures(municipalities, areas), *municipalities, *_regions(table, areas))
 
 
-def _within(prefecture: Prefecture, name: str) -> str:
-    begins_with_prefecture = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
-    return name if begins_with_prefecture else prefecture.name + name
-
-
-def _english_within(prefecture: Prefecture, name: str) -> str:
-    begins_with_prefecture = name.startswith(prefecture.english) and not name.endswith(("City", "Town", "Village"))
-    return name if begins_with_prefecture else f"{name}, {prefecture.english}"
+def _within(prefecture: Prefecture, name: str, english: str) -> tuple[str, str]:
+    """Return a name in Japanese and English with its prefecture, unless it begins with it and is no municipality."""
+    is_whole = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
+    is_whole_english = english.startswith(prefecture.english) and not english.endswith(("City", "Town", "Village"))
+    return (
+        name if is_whole else prefecture.name + name,
+        english if is_whole_english else f"{english}, {prefecture.english}",
+    )
 
 
 def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:

@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -57,21 +56,17 @@ class DocumentSource(Protocol):
 class SampleDocuments:
     """The agency's documents of one day for Tokyo, from ``sample.json``."""
 
-    @cached_property
-    def _sample(self) -> Any:
-        return json.loads(Path(__file__).with_name("sample.json").read_text("utf-8"))
-
-    def time(self) -> datetime:
-        """Return the publication time of the sample."""
-        return datetime.fromisoformat(self._sample["time"])
+    def __init__(self) -> None:
+        sample: dict[str, Any] = json.loads(Path(__file__).with_name("sample.json").read_text("utf-8"))
+        self.time = datetime.fromisoformat(sample["time"])  # of its publication
+        self._documents = sample["documents"]
 
     async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
         """Return the document at a path; raise AgencyUnreachableError if the sample does not contain it."""
         del max_age_s
-        documents = self._sample["documents"]
-        if path not in documents:
+        if path not in self._documents:
             raise AgencyUnreachableError("", "not in the sample")
-        return FetchedDocument(read(documents[path]), stale=False)
+        return FetchedDocument(read(self._documents[path]), stale=False)
 
 
 @dataclass(frozen=True)

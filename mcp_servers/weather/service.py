@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Literal, TypeVar
 
@@ -130,19 +131,14 @@ _MAX_NAME_CHARS = 60
 MAX_DAYS = 7
 
 
+@dataclass(frozen=True)
 class WeatherService:
-    """Current weather, forecasts and place search.
+    """Current weather, forecasts and place search."""
 
-    ``sample`` answers where the agency cannot be reached; its answers say that they are a sample.
-    """
-
-    def __init__(
-        self, jma: DocumentSource, clock: Clock, sample: WeatherService | None = None, *, is_sample: bool = False
-    ) -> None:
-        self._jma = jma
-        self._clock = clock
-        self._sample = sample
-        self._is_sample = is_sample
+    jma: DocumentSource
+    clock: Clock
+    sample: WeatherService | None = None  # answers where the agency cannot be reached
+    is_sample: bool = False  # its answers say so
 
     async def places(self, name: str) -> PlacesAnswer:
         """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
@@ -182,15 +178,15 @@ class WeatherService:
         try:
             return await self._answer_from_documents(location, days)
         except OldForecastError as error:
-            if self._sample is None or not error.is_stale:
+            if self.sample is None or not error.is_stale:
                 raise
             failure = error
         except AgencyUnreachableError as error:
-            if self._sample is None:
+            if self.sample is None:
                 raise
             failure = WeatherError("SampleOfTokyoOnly", host=error.host, reason=error.reason)
         try:
-            return await self._sample.forecast(location, days)
+            return await self.sample.forecast(location, days)
         except WeatherError:
             raise failure from None
 
@@ -208,7 +204,7 @@ class WeatherService:
             return WeatherAnswer(summary=japanese, summary_en=english, candidates=candidates)
         place = match.places[0]
         forecast, stale = await self._forecast_of(place)
-        now = self._clock().astimezone(JST)
+        now = self.clock().astimezone(JST)
         # The clock of a board without a battery starts in 1970; the agency's publication time is right.
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
@@ -218,7 +214,7 @@ class WeatherService:
         # In the evening the first day has no temperatures left.
         default_days = 2 if coming[0].high_c is None and coming[0].low_c is None else 1
         stale_since = forecast.report_time if stale else None
-        sample_of = forecast.report_time if self._is_sample else None
+        sample_of = forecast.report_time if self.is_sample else None
         chosen = [day for day in coming if day.date in days_wanted] or coming[: days or default_days]
         summary = ForecastSummary(place, chosen, today, now, stale_since, sample_of)
         is_detailed = days is None and len(chosen) <= default_days
@@ -229,14 +225,14 @@ class WeatherService:
             temperatures_at=forecast.station or None,
             days=[_day(day, now, detailed=is_detailed) for day in chosen],
             stale=True if stale else None,
-            sample=True if self._is_sample else None,
+            sample=True if self.is_sample else None,
             report_time=forecast.report_time.isoformat(),
             publishing_office=forecast.office,
         )
         return answer.in_words_of(location) if in_words or days_wanted else answer
 
     async def _gazetteer(self) -> Gazetteer:
-        return (await self._jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
+        return (await self.jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
         """Return the forecast of a place's area, and True if it is stale."""
@@ -247,7 +243,7 @@ class WeatherService:
         )
         try:
             path = f"/bosai/forecast/data/forecast/{place.area.office}.json"
-            fetched = await self._jma.document(path, OfficeForecast, max_age_s=_FORECAST_AGE_S)
+            fetched = await self.jma.document(path, OfficeForecast, max_age_s=_FORECAST_AGE_S)
         finally:
             stations, week_stations, week_areas = await reading
         tables = CodeTables(stations, week_stations, week_areas)
@@ -260,7 +256,7 @@ class WeatherService:
     async def _table(self, path: str, read: Callable[[object], dict[str, T]]) -> dict[str, T]:
         """Return a code table, empty if it is not available: only temperatures or later days are missing then."""
         try:
-            return (await self._jma.document(path, read, max_age_s=_TABLE_AGE_S)).value
+            return (await self.jma.document(path, read, max_age_s=_TABLE_AGE_S)).value
         except WeatherError:
             return {}
 
@@ -296,8 +292,10 @@ def _not_found(name: str, match: PlaceMatch) -> WeatherError:
 @asynccontextmanager
 async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[WeatherService, None]:
     """Open the service and its connections for the duration of the block."""
-    documents = SampleDocuments()
-    sample = WeatherService(documents, documents.time, is_sample=True) if settings.has_sample else None
+    sample = None
+    if settings.has_sample:
+        documents = SampleDocuments()
+        sample = WeatherService(documents, lambda: documents.time, is_sample=True)
     jma = JmaClient(settings, clock)
     try:
         yield WeatherService(jma, clock, sample)

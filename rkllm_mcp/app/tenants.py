@@ -322,7 +322,8 @@ class Tenants:
     async def _close(self, drain_s: float) -> None:
         for login in self.logins.values():
             login.cancel()
-        self.downloads.stop_all()
+        for download in self.downloads.by_name.values():
+            download.scope.cancel()
         apps, self._apps, self.by_name = list(self._apps.values()), {}, {}
         self._note_change()
         async with anyio.create_task_group() as closing:

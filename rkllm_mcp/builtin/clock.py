@@ -83,7 +83,12 @@ def clock_question(now: Now, question: str) -> str:
         # Until which day is in words that were not read.
         raise LocalToolError(sentences_for(question)["no_day"], "unclear", question)
     if other is not None and not zones:
-        return _day_sentence(question, other, there)
+        count, texts = (other - there.date()).days, sentences_for(question)
+        values = {
+            name: _values(question, datetime.combine(each, there.timetz()))["date"]
+            for name, each in (("date", other), ("today", there.date()))
+        }
+        return texts["day_ahead" if count > 0 else "day_before"].format(count=abs(count), **values)
     key, era = "now_there" if zone else "now_here", _era(there).strip("()")
     text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, there))
     # The year of the Japanese calendar, in English where it is asked for.
@@ -190,10 +195,9 @@ def _place_zones() -> dict[str, str]:
         for zone in sorted(zoneinfo.available_timezones())
         if "/" in zone and not zone.startswith(("Etc/", "US/", "SystemV/", "posix/", "right/"))
     }
+    lacking = {name: zone for zone, names in places() for name in names}
     return {
-        name: zone
-        for name, zone in {**cities, **_zones_by_city()}.items()
-        if len(name) > _CODE_LETTERS or not name.isascii()
+        name: zone for name, zone in {**cities, **lacking}.items() if len(name) > _CODE_LETTERS or not name.isascii()
     }
 
 
@@ -235,11 +239,6 @@ def places() -> tuple[tuple[str, tuple[str, ...]], ...]:
     return tuple((zone, tuple(names.split(","))) for zone, names in zones)
 
 
-@cache
-def _zones_by_city() -> dict[str, str]:
-    return {name: zone for zone, names in places() for name in names}
-
-
 def _zone(name: str, here: datetime) -> tzinfo:
     text = unicodedata.normalize("NFKC", name).strip()
     if not text:
@@ -253,7 +252,9 @@ def _zone(name: str, here: datetime) -> tzinfo:
             return timezone(timedelta(minutes=minutes_east))
     spelled, keys = text.lower().replace(" ", "_"), sorted(zoneinfo.available_timezones())
     of_city = next((key for key in keys if spelled in (key.lower(), key.lower().rpartition("/")[2])), None)
-    for key in filter(None, (_zones_by_city().get(text.lower().removesuffix("時間")), text, of_city)):
+    city = text.lower().removesuffix("時間")
+    lacking = next((zone for zone, names in places() if city in names), None)
+    for key in filter(None, (lacking, text, of_city)):
         with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
             return zoneinfo.ZoneInfo(key)
         if key == "Asia/Tokyo":
@@ -314,16 +315,6 @@ def _converted_sentence(question: str, said: tuple[datetime, str], wanted: tuple
         other_time=_time_of_day(wanted[0], is_japanese=is_japanese),
         date=_values(question, wanted[0])["date"],
     )
-
-
-def _day_sentence(question: str, day: date, here: datetime) -> str:
-    count = (day - here.date()).days
-    texts = sentences_for(question)
-    values = {
-        name: _values(question, datetime.combine(each, here.timetz()))["date"]
-        for name, each in (("date", day), ("today", here.date()))
-    }
-    return texts["day_ahead" if count > 0 else "day_before"].format(count=abs(count), **values)
 
 
 # strftime would use the locale of the process.

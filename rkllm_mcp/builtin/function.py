@@ -118,7 +118,17 @@ class LocalFunction:
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
-            value = await self._value(arguments)
+            of_question = self.of_question
+            if of_question is not None and set(arguments) == {QUESTION}:
+                value = await self.threads.run(lambda: of_question(str(arguments[QUESTION])))
+            else:
+                schema, is_much = self.tool.input_schema, is_long(arguments)
+                coerced = await run_costly(_coerce, arguments, schema) if is_much else _coerce(arguments, schema)
+                if inspect.iscoroutinefunction(self.function):
+                    value = await self.function(**coerced)
+                else:
+                    value = await self.threads.run(lambda: self.function(**coerced))
+                    value = await value if inspect.isawaitable(value) else value
             result = text_result(value if isinstance(value, str) else _as_text(value))
             is_answer = isinstance(value, Sentence) or (self.is_answer and set(arguments) == {QUESTION})
             return {**result, "_meta": {ANSWER: True}} if is_answer else result
@@ -130,18 +140,6 @@ class LocalFunction:
             what = str(error).strip()[:_MAX_ERROR_CHARS]
             sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
             return text_result(sentence, is_error=True)
-
-    async def _value(self, arguments: Mapping[str, Any]) -> Any:
-        of_question = self.of_question
-        if of_question is not None and set(arguments) == {QUESTION}:
-            return await self.threads.run(lambda: of_question(str(arguments[QUESTION])))
-        is_much = is_long(arguments)
-        schema = self.tool.input_schema
-        coerced = await run_costly(_coerce, arguments, schema) if is_much else _coerce(arguments, schema)
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(**coerced)
-        value = await self.threads.run(lambda: self.function(**coerced))
-        return await value if inspect.isawaitable(value) else value
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 _JAPANESE = re.compile(f"[{HIRAGANA}{KATAKANA}{KANJI}]")
 
 
-@cache
-def _sentences() -> Mapping[str, Mapping[str, Any]]:
-    return json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
+_SENTENCES: Mapping[str, Mapping[str, Any]] = json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
 
 
 def language_of(question: str) -> str:
@@ -26,4 +23,4 @@ def language_of(question: str) -> str:
 
 def sentences_for(question: str) -> Mapping[str, Any]:
     """Return the sentences in the language of a question."""
-    return _sentences()[language_of(question)]
+    return _SENTENCES[language_of(question)]

@@ -52,10 +52,21 @@ class Reach:
         # The zone of the source, from the first connection to it.
         self._zone: Zone | None = None
 
-    def refusal(self, url: str) -> ServerUnavailableError | None:
-        """Return the error if the address itself shows that it leads too far inward, else None."""
-        zone = _literal_zone(urlsplit(url).hostname or "")
-        return None if zone is None else self._refusal(url, zone)
+    def refusal(self, url: str, zone: Zone | None = None) -> ServerUnavailableError | None:
+        """Return the error if an address leads too far inward, else None.
+
+        ``zone`` is where it was found to lead; without it that is known only of what the address itself shows.
+        """
+        if zone is None:
+            zone = _literal_zone(urlsplit(url).hostname or "")
+        if zone is None:
+            return None
+        origin = origin_of(url)
+        is_first = origin == self._source and self._zone is None
+        if origin in self._origins or is_first or zone <= (self._zone or Zone.PUBLIC):
+            return None
+        message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
+        return ServerUnavailableError(f"{message}; {self._remedy}")
 
     async def check_resolved(self, url: str) -> None:
         """Raise a ServerUnavailableError if the address, or one that its name has now, leads too far inward."""
@@ -66,7 +77,7 @@ class Reach:
             # The connection fails with the reason.
             results = []
         zones = [zone_of(str(entry[4][0])) for entry in results]
-        if error := self.refusal(url) or next(filter(None, (self._refusal(url, zone) for zone in zones)), None):
+        if error := self.refusal(url) or next(filter(None, (self.refusal(url, zone) for zone in zones)), None):
             raise error
 
     def restrict(self, request: httpx2.Request) -> None:
@@ -90,7 +101,7 @@ class Reach:
                 peer, local = (stream.get_extra_info(name)[0] for name in ("server_addr", "client_addr"))
                 # An own address is this machine.
                 zone = Zone.MACHINE if peer == local else zone_of(str(peer))
-                if error := self._refusal(url, zone):
+                if error := self.refusal(url, zone):
                     with anyio.CancelScope(shield=True):
                         await stream.aclose()
                     raise error
@@ -98,14 +109,6 @@ class Reach:
                     self._zone = zone
 
         request.extensions["trace"] = trace
-
-    def _refusal(self, url: str, zone: Zone) -> ServerUnavailableError | None:
-        origin = origin_of(url)
-        is_first = origin == self._source and self._zone is None
-        if origin in self._origins or is_first or zone <= (self._zone or Zone.PUBLIC):
-            return None
-        message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
-        return ServerUnavailableError(f"{message}; {self._remedy}")
 
 
 def _literal_zone(host: str) -> Zone | None:

@@ -19,6 +19,7 @@ import stat
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,15 +51,12 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]], *, of_new_name
             if server["name"] in names_in(path):
                 raise UsageError(f"{path} has a server {server['name']!r}; remove it first, or choose another name")
         before = _read_table(path)
-        if _is_json(path, before):
-            if is_list(before.get("servers")):
-                _write_json(path, {**before, "servers": [*before["servers"], *plain]})
-                return
+        if _is_json(path, before) and not is_list(before.get("servers")):
             theirs = {server["name"]: _without(server, "name") for server in plain}
-            _write_json(path, {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}})
-            return
+            after = {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}}
+        else:
+            after = {**before, "servers": [*before.get("servers", []), *plain]}
         blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
-        after = {**before, "servers": [*before.get("servers", []), *plain]}
         _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
 
 
@@ -73,9 +71,6 @@ def set_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
         before = _read_table(path)
         present: list[dict[str, Any]] = before.get("boards", [])
         after = {**_without(before, "boards"), "boards": plain}
-        if _is_json(path, before):
-            _write_json(path, after)
-            return
         added = plain[len(present) :] if plain[: len(present)] == present else plain
         blocks = "\n".join(f"[[boards]]\n{''.join(map(_line, board.items()))}" for board in added)
 
@@ -133,29 +128,26 @@ def remove_server(path: Path, name: str) -> None:
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
     line = _line((key, value)).rstrip()
-    advice = f"write this under [{section}] by hand: {line}"
+    edited = partial(_with_assignment, section=section, key=rf"{re.escape(key)}\s*=", new=f"{line}\n")
     with _lock(path):
         before = _read_table(path)
         after = {**before, section: {**before.get(section, {}), key: value}}
-        _edit(path, before, after, lambda text: _with_value(text, section, key, line), advice)
-
-
-def _with_value(text: str, section: str, key: str, line: str, index: int = 0) -> str:
-    """Return the text with ``line`` as the assignment of ``key`` in the ``index``-th table of a section."""
-
-    def replace_line(old: str) -> str:
-        comment = _BEHIND_VALUE.search(old)
-        return f"{line}{comment[1] if comment else ''}\n"
-
-    return _with_assignment(text, section, rf"{re.escape(key)}\s*=", f"{line}\n", replace_line, index)
+        _edit(path, before, after, edited, f"write this under [{section}] by hand: {line}")
 
 
 def _with_assignment(
-    text: str, section: str, key: str, new: str, replaced: Callable[[str], str], index: int = 0
+    text: str,
+    *,
+    section: str,
+    key: str,
+    new: str,
+    index: int = 0,
+    replaced: Callable[[str], str] | None = None,
 ) -> str:
-    """Return the text with the line of a key ``replaced``; a missing one is ``new``, and a missing section, too.
+    """Return the text with ``new`` as the line of a key, also where the key or its section is missing.
 
-    ``key`` is a pattern; of ``[[section]]`` it is the ``index``-th one.
+    A line that is there keeps its comment, or becomes what ``replaced`` returns for it. ``key`` is a pattern; of
+    ``[[section]]`` it is the ``index``-th one.
     """
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[?\s*{re.escape(section)}\s*\]")
@@ -169,7 +161,9 @@ def _with_assignment(
         head = lines[start].rstrip("\n")
         lines[start] = f"{head}\n{new}"
     else:
-        lines[old] = replaced(lines[old])
+        comment = _BEHIND_VALUE.search(lines[old])
+        same_comment = f"{new.rstrip()}{comment[1] if comment else ''}\n"
+        lines[old] = same_comment if replaced is None else replaced(lines[old])
     return "".join(lines)
 
 
@@ -184,13 +178,14 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
         tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
         return f"{head}[\n{item}{tail}"
 
-    pattern, new = r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n"
+    key, new = r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n"
+    edited = partial(_with_assignment, section="service", key=key, new=new, replaced=put_first)
     advice = f"add this to api_keys in [service] by hand:\n{item}"
     with _lock(path):
         before = _read_table(path)
         service: dict[str, Any] = before.get("service", {})
         after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
-        _edit(path, before, after, lambda text: _with_assignment(text, "service", pattern, new, put_first), advice)
+        _edit(path, before, after, edited, advice)
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
@@ -204,14 +199,12 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
         index = next((number for number, tenant in enumerate(after) if tenant.get("name") == name), None)
         if index is None:
             after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
+            edited = partial(_with_block, block=block)
         else:
             after[index] = {**after[index], "api_key": entry}
-
-        def edit_text(text: str) -> str:
-            return _with_block(text, block) if index is None else _with_value(text, "tenants", "api_key", value, index)
-
+            edited = partial(_with_assignment, section="tenants", key=r"api_key\s*=", new=f"{value}\n", index=index)
         advice = f"write this by hand, for the tenant {name}:\n{line}"
-        _edit(path, before, {**before, "tenants": after}, edit_text, advice)
+        _edit(path, before, {**before, "tenants": after}, edited, advice)
 
 
 @contextmanager
@@ -257,9 +250,37 @@ def _edit(
 ) -> None:
     """Write ``after``: a JSON file as a value, a TOML file as its text after ``edited``."""
     if _is_json(path, before):
-        _write_json(path, after)
+        text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
+        suffix, advice = ".json", "edit it by hand"
     else:
-        _write_checked(path, edited(path.read_text("utf-8") if path.exists() else ""), after, advice)
+        text, suffix = edited(path.read_text("utf-8") if path.exists() else ""), ".toml"
+    draft = draft_beside(path, f".draft{suffix}")
+    try:
+        try:
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            write_private(draft, text)
+        except OSError as error:
+            problem = f"a file that cannot be written ({error.strerror})"
+            raise ConfigError(str(path), "", problem, "choose another with --config") from None
+        try:
+            result: Mapping[str, Any] | None = read_file(draft)
+        except ConfigError:
+            result = None
+        if result != after:
+            raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
+        if path.exists():
+            # The draft gets the owner and the mode of the file that it replaces; secrets are for the owner alone.
+            old = path.stat()
+            with suppress(OSError):
+                os.chown(draft, old.st_uid, old.st_gid)
+            mode = stat.S_IMODE(old.st_mode)
+            # A file of root may belong to the group of the service, which reads it.
+            draft.chmod(mode & (0o640 if old.st_uid == 0 else 0o600) if secret_places(after) else mode)
+        draft.replace(path)
+    finally:
+        # The error is already raised; a missing or unremovable draft does not matter.
+        with suppress(OSError):
+            draft.unlink()
 
 
 def _with_block(text: str, block: str) -> str:
@@ -315,40 +336,6 @@ def _without_block(text: str, index: int, section: str = "servers") -> str:
     while start > 0 and lines[start - 1].lstrip().startswith("#"):
         start -= 1
     return "".join([*lines[:start], *lines[end:]])
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    _write_checked(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n", value, "edit it by hand", ".json")
-
-
-def _write_checked(path: Path, text: str, after: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
-    draft = draft_beside(path, f".draft{suffix}")
-    try:
-        try:
-            draft.parent.mkdir(parents=True, exist_ok=True)
-            write_private(draft, text)
-        except OSError as error:
-            problem = f"a file that cannot be written ({error.strerror})"
-            raise ConfigError(str(path), "", problem, "choose another with --config") from None
-        try:
-            result: Mapping[str, Any] | None = read_file(draft)
-        except ConfigError:
-            result = None
-        if result != after:
-            raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
-        if path.exists():
-            # The draft gets the owner and the mode of the file that it replaces; secrets are for the owner alone.
-            old = path.stat()
-            with suppress(OSError):
-                os.chown(draft, old.st_uid, old.st_gid)
-            mode = stat.S_IMODE(old.st_mode)
-            # A file of root may belong to the group of the service, which reads it.
-            draft.chmod(mode & (0o640 if old.st_uid == 0 else 0o600) if secret_places(after) else mode)
-        draft.replace(path)
-    finally:
-        # The error is already raised; a missing or unremovable draft does not matter.
-        with suppress(OSError):
-            draft.unlink()
 
 
 def draft_beside(target: Path, suffix: str) -> Path:

@@ -34,32 +34,27 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
     A ConfigError if a variable names an unknown section or key, or its value has the wrong type.
     """
     origins: dict[str, str] = {}
+    kinds = {name: field.annotation for name, field in Sections.model_fields.items()}
+    # The other sections are lists.
+    sections = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
     for variable in sorted(env):
         section, separator, key = variable.removeprefix(PREFIX).lower().partition("__")
         if not variable.startswith(PREFIX) or not separator or not env[variable]:
             continue
-        field = _field(section, key, variable)
+        where = f"environment variable {variable}"
+        if section not in sections:
+            allowed = _allowed_levels("sections", section, list(sections))
+            raise ConfigError(where, "", f"section {section.upper()!r}", allowed)
+        fields = sections[section].model_fields
+        if key not in fields:
+            allowed = _allowed_levels(f"keys of {section}", key, list(fields))
+            raise ConfigError(where, "", f"key {key.upper()!r}", allowed)
         values = table.setdefault(section, {})
         if not is_table(values):
             raise ConfigError(source, section, repr(values), "a table is allowed")
-        values[key] = _read_variable(field, env[variable], variable)
-        origins[f"{section}.{key}"] = f"environment variable {variable}"
+        values[key] = _read_variable(fields[key], env[variable], where)
+        origins[f"{section}.{key}"] = where
     return origins
-
-
-def _field(section: str, key: str, variable: str) -> FieldInfo:
-    kinds = {name: field.annotation for name, field in Sections.model_fields.items()}
-    # The other sections are lists.
-    sections = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}
-    where = f"environment variable {variable}"
-    if section not in sections:
-        raise ConfigError(
-            where, "", f"section {section.upper()!r}", _allowed_levels("sections", section, list(sections))
-        )
-    fields = sections[section].model_fields
-    if key not in fields:
-        raise ConfigError(where, "", f"key {key.upper()!r}", _allowed_levels(f"keys of {section}", key, list(fields)))
-    return fields[key]
 
 
 def _allowed_levels(what: str, unknown: str, names: list[str]) -> str:
@@ -67,15 +62,13 @@ def _allowed_levels(what: str, unknown: str, names: list[str]) -> str:
     return f"the {what} are {', '.join(levels)}{did_you_mean(unknown.upper(), levels)}"
 
 
-def _read_variable(field: FieldInfo, text: str, variable: str) -> Any:
+def _read_variable(field: FieldInfo, text: str, where: str) -> Any:
     kinds = _kinds(field.annotation)
     if kinds & {"tuple", "dict"}:
         try:
             return json.loads(text)
         except json.JSONDecodeError:
-            raise ConfigError(
-                f"environment variable {variable}", "", repr(text), 'a list in JSON is allowed, such as ["a", "b"]'
-            ) from None
+            raise ConfigError(where, "", repr(text), 'a list in JSON is allowed, such as ["a", "b"]') from None
     for kind in (bool, int, float):
         if kind.__name__ in kinds:
             try:
@@ -142,7 +135,14 @@ def load_config(
     folder = env.get("CREDENTIALS_DIRECTORY", "")
     files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
     given = {file.name: _credential(file) for file in files}
-    source = _find(path, {**given, **env}, cwd)
+    if path is not None:
+        file = (cwd or Path.cwd()) / Path(path).expanduser()
+        if not file.exists():
+            raise UsageError(f"No such file: {file}. 'rkllm-mcp config init' writes one.")
+        source = file.absolute()
+    else:
+        candidates = search_order({**given, **env}, cwd)
+        source = next((candidate.absolute() for candidate in candidates if candidate.is_file()), None)
     # The owner's commands need what the service gets from systemd.
     saved: dict[str, str] = {}
     if source is not None and os.access(folder_of_saved := credentials_folder(source), os.R_OK | os.X_OK):
@@ -233,18 +233,15 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def add_line(error: ConfigError, source: Path) -> ConfigError:
-    """Write the line of ``error.key`` in the TOML file ``source`` into ``error``; return it."""
-    error.line = line_of(source.read_text("utf-8-sig"), error.key)
-    return error
+    """Write the line of ``error.key`` in the TOML file ``source`` into ``error``; return it.
 
-
-def line_of(text: str, key: str) -> int:
-    """Return the line of a TOML text, from 1, that sets a dotted key, or begins the nearest table of it; 0 for none."""
-    key_parts = _parts_of(key)
+    It is the line, from 1, that sets the key, or begins the nearest table of it; 0 for none.
+    """
+    key_parts = _parts_of(error.key)
     counts: dict[tuple[str, ...], int] = {}  # of the tables of each array
     table: list[str] = []
     depth, line = 0, 0
-    for number, row in enumerate(text.splitlines(), 1):
+    for number, row in enumerate(source.read_text("utf-8-sig").splitlines(), 1):
         path: list[str] = []
         if header := _HEADER.match(row):
             names = _parts_of(header["names"])
@@ -260,22 +257,13 @@ def line_of(text: str, key: str) -> int:
         shared = min(len(path), len(key_parts))
         if shared > depth and path[:shared] == key_parts[:shared]:
             depth, line = shared, number
-    return line
+    error.line = line
+    return error
 
 
 def _parts_of(key: str) -> list[str]:
     """Return the parts of a dotted key: ``servers[0].command`` is servers, 0, command."""
     return [bare or quoted[1:-1] for quoted, bare in _PART.findall(key)]
-
-
-def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> Path | None:
-    base = cwd or Path.cwd()
-    if path is not None:
-        file = base / Path(path).expanduser()
-        if not file.exists():
-            raise UsageError(f"No such file: {file}. 'rkllm-mcp config init' writes one.")
-        return file.absolute()
-    return next((candidate.absolute() for candidate in search_order(env, cwd) if candidate.is_file()), None)
 
 
 def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:

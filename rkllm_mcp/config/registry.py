@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from rkllm_mcp.messages import as_list, as_mapping
 
 # Programs that run a package, and how they write its version.
 _RUNNERS: Mapping[str, tuple[tuple[str, ...], str]] = {"npm": (("npx", "-y"), "@"), "pypi": (("uvx",), "==")}
@@ -74,34 +76,31 @@ def matching(servers: Iterable[RegistryServer], words: str) -> list[RegistryServ
 
 def read_servers(content: Any) -> tuple[RegistryServer, ...]:
     """Read a list of the registry; entries that say nothing usable are left out."""
-    entries = _mapping(content).get("servers")
-    read = [_server(_mapping(entry)) for entry in _sequence(entries)]
-    return tuple(server for server in read if server is not None)
+    servers: list[RegistryServer] = []
+    for entry in map(as_mapping, as_list(as_mapping(content).get("servers"))):
+        # Older lists have the server itself where newer ones have it next to ``_meta``.
+        server = as_mapping(entry.get("server")) or entry
+        official = as_mapping(as_mapping(entry.get("_meta")).get("io.modelcontextprotocol.registry/official"))
+        name = _text(server, "name")
+        if not name or official.get("status") == "deleted":
+            continue
+        url, headers = _remote(server)
+        command, environment = ("", ()) if url else _package(server)
+        short = _UNNAMELY.sub("-", name.rpartition("/")[2]).strip("-.")[:64] or "server"
+        title = _text(server, "title") or name.rpartition("/")[2]
+        about = title, _text(server, "description"), _text(server, "version")
+        servers.append(RegistryServer(name, short, *about, url, headers, command, environment))
+    return tuple(servers)
 
 
 def next_cursor(content: Any) -> str:
     """Return the cursor of the next page; empty at the end."""
-    metadata = _mapping(_mapping(content).get("metadata"))
+    metadata = as_mapping(as_mapping(content).get("metadata"))
     return _text(metadata, "nextCursor") or _text(metadata, "next_cursor")
 
 
-def _server(entry: Mapping[str, Any]) -> RegistryServer | None:
-    # Older lists have the server itself where newer ones have it next to ``_meta``.
-    server = _mapping(entry.get("server")) or entry
-    official = _mapping(_mapping(entry.get("_meta")).get("io.modelcontextprotocol.registry/official"))
-    name = _text(server, "name")
-    if not name or official.get("status") == "deleted":
-        return None
-    url, headers = _remote(server)
-    command, environment = ("", ()) if url else _package(server)
-    short = _UNNAMELY.sub("-", name.rpartition("/")[2]).strip("-.")[:64] or "server"
-    title = _text(server, "title") or name.rpartition("/")[2]
-    description, version = _text(server, "description"), _text(server, "version")
-    return RegistryServer(name, short, title, description, version, url, headers, command, environment)
-
-
 def _remote(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
-    for remote in map(_mapping, _sequence(server.get("remotes"))):
+    for remote in map(as_mapping, as_list(server.get("remotes"))):
         url = _text(remote, "url")
         # An address with a variable is none that could be filled in.
         if remote.get("type") == "streamable-http" and url.startswith(("https://", "http://")) and "{" not in url:
@@ -110,10 +109,10 @@ def _remote(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
 
 
 def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
-    for package in map(_mapping, _sequence(server.get("packages"))):
+    for package in map(as_mapping, as_list(server.get("packages"))):
         runner = _RUNNERS.get(_text(package, "registryType"))
         identifier, version = _text(package, "identifier"), _text(package, "version")
-        is_local = _mapping(package.get("transport")).get("type", "stdio") == "stdio"
+        is_local = as_mapping(package.get("transport")).get("type", "stdio") == "stdio"
         if runner is None or not is_local:
             continue
         if not _IDENTIFIER.fullmatch(identifier) or not _VERSION.fullmatch(version):
@@ -126,7 +125,7 @@ def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]
 def _arguments(package: Mapping[str, Any]) -> list[str]:
     """Return the arguments that have a value or must have one, which the reader of the command fills in."""
     words = list[str]()
-    for argument in map(_mapping, _sequence(package.get("packageArguments"))):
+    for argument in map(as_mapping, as_list(package.get("packageArguments"))):
         value = _text(argument, "value")
         if not value and argument.get("isRequired") is not True:
             continue
@@ -143,17 +142,9 @@ def _values(entries: Any) -> tuple[RegistryValue, ...]:
             entry.get("isRequired") is True,
             entry.get("isSecret") is True,
         )
-        for entry in map(_mapping, _sequence(entries))
+        for entry in map(as_mapping, as_list(entries))
         if _text(entry, "name")
     )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return cast("Sequence[Any]", value) if isinstance(value, list) else ()
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:

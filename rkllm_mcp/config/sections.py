@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.sampling import with_sampling
@@ -66,7 +67,12 @@ class RemoteSection(Section):
     preset: Literal["rk182x"] | None = None
     """A service with habits of its own: rk182x for RKClawServer and rkllm3-server on an RK1820 or RK1828."""
 
-    def _check_service(self, kind: str) -> None:
+    @model_validator(mode="after")
+    def _check_service(self) -> Self:
+        # Each section that is a service has a kind of its own.
+        kind: str = getattr(self, "kind", "rkllm")
+        if kind == "rkllm" and self.preset is None:
+            return self
         if self.preset is not None and (kind != "openai" or self.base_url is None):
             raise combination(
                 "preset", f"{self.preset!r} with kind = {kind!r}", "it needs kind = 'openai' and a base_url"
@@ -76,6 +82,7 @@ class RemoteSection(Section):
         if self.base_url is None and self.api_key is None:
             allowed = f"give the key for {kind}, or the base_url of a service of your own"
             raise combination("api_key", "nothing", allowed)
+        return self
 
 
 class FallbackSection(RemoteSection):
@@ -88,11 +95,6 @@ class FallbackSection(RemoteSection):
     model is answering another request. Never when empty.
     """
 
-    @model_validator(mode="after")
-    def _check_model_of_service(self) -> FallbackSection:
-        self._check_service(self.kind)
-        return self
-
 
 class ProviderSection(RemoteSection):
     """The answering model."""
@@ -101,12 +103,6 @@ class ProviderSection(RemoteSection):
     """rkllm is the NPU; the others are services."""
     fallback: FallbackSection | None = None
     """A second service for the cases in its rule; none when not given."""
-
-    @model_validator(mode="after")
-    def _check_model_of_service(self) -> ProviderSection:
-        if self.kind != "rkllm" or self.preset is not None:
-            self._check_service(self.kind)
-        return self
 
 
 def _checked_key(entry: str) -> str:
@@ -292,16 +288,6 @@ class TenantSection(Section):
     """Maximum tokens per day."""
     daily_audio_s: Positive | None = None
     """Maximum seconds per day of recordings that are recognised and texts that are spoken."""
-
-    def named_to(self, server: ServerConfig) -> ServerConfig:
-        """Return a server whose program is told the tenant, as the knowledge server needs it for access."""
-        if not isinstance(server, StdioServer):
-            return server
-        role = "write" if self.may_write else "read"
-        variables = {"TENANT": self.name, "TENANT_DOCUMENTS": self.documents, "TENANT_ROLE": role}
-        return server.model_copy(
-            update={"env": {**server.env, **{f"KNOWLEDGE_{key}": variables[key] for key in variables}}}
-        )
 
 
 class StoreSection(Section):
@@ -692,8 +678,19 @@ class Config(Sections):
         service = self.service.model_copy(update={"api_keys": (), "keys": (), "cors": ()})
         changes: dict[str, Any] = {"tenants": (), "service": service}
         if tenant is not None:
-            chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]
-            changes["servers"] = tuple(tenant.named_to(server.with_only_tools(tenant.tools)) for server in chosen)
+            variables = {
+                "KNOWLEDGE_TENANT": tenant.name,
+                "KNOWLEDGE_TENANT_DOCUMENTS": tenant.documents,
+                "KNOWLEDGE_TENANT_ROLE": "write" if tenant.may_write else "read",
+            }
+            servers: list[ServerConfig] = []
+            for server in self.servers:
+                if tenant.servers is None or server.name in tenant.servers:
+                    own = server.with_only_tools(tenant.tools)
+                    # The program is told the tenant, as the knowledge server needs it for access.
+                    is_told = isinstance(own, StdioServer)
+                    servers.append(own.model_copy(update={"env": {**own.env, **variables}}) if is_told else own)
+            changes["servers"] = tuple(servers)
             if tenant.system_prompt is not None:
                 changes["agent"] = self.agent.model_copy(update={"system_prompt": tenant.system_prompt})
             if tenant.approve is not None:

@@ -119,13 +119,26 @@ TOOL_COUNTS = (0, 5, 20, 50)
 # No real window: the writing is measured.
 _WINDOW = Budget(1_000_000, 512)
 _RUNS = 3
+_TOOL = ToolSpec(
+    "look_up",
+    "Looks something up for a place and a number of days.",
+    {
+        "type": "object",
+        "properties": {
+            "place": {"type": "string", "description": "A place, as people write it."},
+            "days": {"type": "integer", "minimum": 1, "maximum": 7, "description": "How many days."},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        },
+        "required": ["place"],
+    },
+)
 
 
 def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
     """Write prompts with more and more tools, the fastest of some tries each."""
     measured: list[PromptFigures] = []
     for count in TOOL_COUNTS:
-        tools = [_tool(number) for number in range(count)]
+        tools = [replace(_TOOL, name=f"look_up_{number}") for number in range(count)]
         tries: list[PromptFigures] = []
         for _ in range(_RUNS):
             prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
@@ -144,19 +157,6 @@ def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
     return tuple(measured)
 
 
-def _tool(number: int) -> ToolSpec:
-    schema = {
-        "type": "object",
-        "properties": {
-            "place": {"type": "string", "description": "A place, as people write it."},
-            "days": {"type": "integer", "minimum": 1, "maximum": 7, "description": "How many days."},
-            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
-        },
-        "required": ["place"],
-    }
-    return ToolSpec(f"look_up_{number}", "Looks something up for a place and a number of days.", schema)
-
-
 @dataclass(frozen=True)
 class BenchRun:
     """One run, token by token, in ns of CLOCK_MONOTONIC."""
@@ -164,11 +164,6 @@ class BenchRun:
     entered_ns: tuple[int, ...]  # when the runtime called back with each token
     seen_ns: tuple[int, ...]  # when the reader received each token
     stats: RunStats  # the run's own figures
-
-    @property
-    def ms_per_token(self) -> float | None:
-        """From one callback to the next; None with fewer than two tokens."""
-        return ms_between(self.entered_ns)
 
 
 def ms_between(moments_ns: Sequence[int]) -> float | None:
@@ -223,7 +218,7 @@ async def measure_lengths(
             prefill_ms=run.stats.prefill_ms,
             time_to_first_token_ms=run.stats.time_to_first_token_ms,
             decode_tokens=run.stats.generated_tokens,
-            decode_ms_per_token=run.ms_per_token,
+            decode_ms_per_token=ms_between(run.entered_ns),
         )
         if run.stats.prefill_ms * _GROWTH > PREFILL_BUDGET_MS:
             return
@@ -264,7 +259,7 @@ async def measure_busy_host(
     pairs: list[tuple[float, float]] = []
     for _ in range(rounds):
         idle = await timed_run(engine, prompt, tokens)
-        pace = idle.ms_per_token
+        pace = ms_between(idle.entered_ns)
         if pace is None or pace * len(idle.entered_ns) < _SHORTEST_RUN_MS:
             return None
         hog = Hog(min(_BUSY_AT_MOST_S, pace * len(idle.entered_ns) / 1000))

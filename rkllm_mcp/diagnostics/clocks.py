@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +50,6 @@ class Setting:
     now: str | None  # its content; None if it cannot be read
     saved: str | None  # what undoes it; None if it needs no undoing
 
-    @property
-    def is_done(self) -> bool:
-        """True if the file has the value already."""
-        return self.now == self.value
-
 
 def lacks_root(machine: Machine | None = None) -> bool:
     """Return True if this user cannot set the clocks: they are the machine's own, and the user is not root."""
@@ -71,55 +66,45 @@ def clock_settings(machine: Machine | None = None) -> list[Setting]:
     soc = soc_of(machine)
     if soc is None:
         raise UsageError("this is not an RK3588, RK3576, RK3562 or RV1126B: there are no clocks to set; run it on one")
-    return list(_settings(machine, _CHIPS[soc.name]))
-
-
-def _settings(machine: Machine, clocks: _Clocks) -> Iterator[Setting]:
+    clocks = _CHIPS[soc.name]
+    settings: list[Setting] = []
     for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpuidle/state1/disable"):
         now = machine.text(machine.inside(path))
-        yield Setting(machine.inside(path), "1", now, now)
+        settings.append(Setting(machine.inside(path), "1", now, now))
     for number, kilohertz in clocks.cpu_khz.items():
         policy = f"sys/devices/system/cpu/cpufreq/policy{number}"
-        highest = _highest(machine, f"{policy}/scaling_available_frequencies", kilohertz)
-        yield from _governed(
-            machine,
-            f"{policy}/scaling_governor",
-            f"{policy}/scaling_setspeed",
-            highest,
-            f"{policy}/scaling_cur_freq",
-        )
+        names = ("scaling_governor", "scaling_setspeed", "scaling_available_frequencies", "scaling_cur_freq")
+        settings += _governed(machine, policy, names, kilohertz)
     npus = [machine.inside(folder) for folder in machine.glob("sys/class/devfreq/*.npu")]
     for folder in npus:
-        yield from _devfreq(machine, folder, clocks.npu_hz)
+        settings += _governed(machine, folder, _DEVFREQ, clocks.npu_hz)
     direct = "sys/kernel/debug/rknpu/freq"
     if not npus and machine.exists(direct):
         now = machine.text(direct)
-        yield Setting(direct, str(clocks.npu_hz), now, now)
+        settings.append(Setting(direct, str(clocks.npu_hz), now, now))
     if clocks.gpu_hz is not None:
         for folder in machine.glob("sys/class/devfreq/*.gpu"):
-            yield from _devfreq(machine, machine.inside(folder), clocks.gpu_hz)
-    yield from _devfreq(machine, "sys/class/devfreq/dmc", clocks.memory_hz)
+            settings += _governed(machine, machine.inside(folder), _DEVFREQ, clocks.gpu_hz)
+    return [*settings, *_governed(machine, "sys/class/devfreq/dmc", _DEVFREQ, clocks.memory_hz)]
 
 
-def _devfreq(machine: Machine, folder: str, hertz: int) -> Iterator[Setting]:
-    highest = _highest(machine, f"{folder}/available_frequencies", hertz)
-    yield from _governed(machine, f"{folder}/governor", f"{folder}/userspace/set_freq", highest, f"{folder}/cur_freq")
+# The files of a device with a governor: the governor, its clock, the clocks that it has, and the present one.
+_DEVFREQ = ("governor", "userspace/set_freq", "available_frequencies", "cur_freq")
 
 
-def _highest(machine: Machine, file: str, limit: int) -> int:
-    """Return the highest clock of a list that is not above ``wanted``; ``wanted`` without a list."""
-    frequencies = [int(text) for text in (machine.text(file) or "").split() if text.isdecimal()]
-    return max((clock for clock in frequencies if clock <= limit), default=limit)
+def _governed(machine: Machine, folder: str, names: tuple[str, str, str, str], limit: int) -> list[Setting]:
+    """Return the settings for the highest clock up to ``limit``, and ``limit`` itself where no clocks are listed.
 
-
-def _governed(machine: Machine, governor: str, file: str, clock: int, present: str) -> Iterator[Setting]:
-    """A governor and its clock; the clock is restored only where it was fixed before."""
+    The clock is restored only where it was fixed before.
+    """
+    governor, file, listed, present = (f"{folder}/{name}" for name in names)
     if not machine.exists(governor):
-        return
+        return []
+    frequencies = [int(text) for text in (machine.text(listed) or "").split() if text.isdecimal()]
+    highest = max((clock for clock in frequencies if clock <= limit), default=limit)
     before = machine.text(governor)
-    yield Setting(governor, _USERSPACE, before, before)
     fixed = machine.text(present) if before == _USERSPACE else None
-    yield Setting(file, str(clock), machine.text(file), fixed)
+    return [Setting(governor, _USERSPACE, before, before), Setting(file, str(highest), machine.text(file), fixed)]
 
 
 def apply_settings(settings: Sequence[Setting], machine: Machine | None = None) -> list[str]:

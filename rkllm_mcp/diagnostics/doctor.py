@@ -24,7 +24,7 @@ from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks, machine_checks
-from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.findings import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.allowed_commands import refusal_here
 from rkllm_mcp.mcp_client.sandbox import missing_place, script_of, unusable
@@ -88,12 +88,6 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
     ]
 
 
-def worst(findings: Iterable[CheckResult]) -> CheckStatus:
-    """Return the most severe status: ``fail``, ``warn`` or ``ok``."""
-    statuses = {finding.status for finding in findings}
-    return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
-
-
 def _run_check(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:
     try:
         return list(check(*arguments))
@@ -107,7 +101,21 @@ _NEEDED_WITHOUT_NPU = frozenset({"kernel", "open files", "configuration", "serve
 
 def config_warnings(config: Config) -> list[str]:
     """Return a line for each remote service, each setting without effect, and each missing file."""
-    return [*egress_notices(config), *_faults(config), *_missing(config), *approval_notices(config)]
+    lines = [*egress_notices(config), *_faults(config)]
+    refused = refused_servers(config)
+    servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
+    findings = [*checks.check_servers(servers)] if servers else []
+    if config.provider.kind == "rkllm":
+        findings = [*checks.check_model(_model(config)[1]), *_models_beside(config), *findings]
+        if config.runtime.library not in (AUTOMATIC, EMULATOR):
+            report = _library(config, emulated=False)
+            findings = [CheckResult("runtime.library", report.status, report.found, report.remedy), *findings]
+    lines += [
+        f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
+        for finding in findings
+        if finding.status in ("warn", "fail")
+    ]
+    return [*lines, *approval_notices(config)]
 
 
 def approval_notices(config: Config) -> list[str]:
@@ -141,22 +149,6 @@ def approval_notices(config: Config) -> list[str]:
                 'always_allow, or set its approve to "dangerous".'
             )
     return notices
-
-
-def _missing(config: Config) -> list[str]:
-    refused = refused_servers(config)
-    servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
-    findings = [*checks.check_servers(servers)] if servers else []
-    if config.provider.kind == "rkllm":
-        findings = [*checks.check_model(_model(config)[1]), *_models_beside(config), *findings]
-        if config.runtime.library not in (AUTOMATIC, EMULATOR):
-            report = _library(config, emulated=False)
-            findings = [CheckResult("runtime.library", report.status, report.found, report.remedy), *findings]
-    return [
-        f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
-        for finding in findings
-        if finding.status in ("warn", "fail")
-    ]
 
 
 def _models_beside(config: Config) -> list[CheckResult]:

@@ -1,6 +1,6 @@
 """A trial of a model: questions through the whole product or to another service, and the counts of what came of them.
 
-    TrialTask ─▶ ask(app, …) or ask_service(client, …) ─▶ judge ─▶ TrialOutcome ─▶ figures
+    TrialTask ─▶ ask(app, …) or ask_with_six_tools(client, …) ─▶ judge ─▶ TrialOutcome ─▶ figures
 
 ``read_six`` are 60 questions with the six tools of ``diagnostics.six_tools``. ``bench/real_model.py`` has more tasks.
 """
@@ -356,16 +356,6 @@ def _add_part(wire_call: dict[str, Any], part: Mapping[str, Any]) -> None:
         function[key] += as_mapping(part.get("function")).get(key) or ""
 
 
-async def ask_service(client: httpx2.AsyncClient, model: str, task: TrialTask) -> TrialOutcome:
-    """Ask a service with OpenAI's API the question of a task."""
-    began = datetime.now().astimezone()
-    answer = await ask_with_six_tools(client, model, [], task.turns[0].question)
-    outcome = judge(task, 0, answer.calls, answer.text, answer.text, began)
-    outcome.rounds, outcome.seconds = answer.rounds, round(answer.seconds, 1)
-    outcome.prefilled = answer.prompt_tokens - (answer.cached_tokens or 0)
-    return outcome
-
-
 def read_six() -> dict[str, TrialTask]:
     """Return the tasks with the six tools by their keys."""
     rows: Iterable[dict[str, Any]] = map(json.loads, SIX.read_text("utf-8").splitlines())
@@ -400,14 +390,3 @@ def figures(outcomes: Sequence[TrialOutcome]) -> dict[str, float]:
         "read, later": round(sum(outcome.prefilled for outcome in later) / max(1, len(later))),
         "read over new": round(sum(turn.prefilled for turn in later) / max(1, sum(turn.new for turn in later)), 2),
     }
-
-
-def groups(outcomes: Sequence[TrialOutcome]) -> dict[str, list[TrialOutcome]]:
-    """Return the outcomes of each kind and language, of each language, and all."""
-    titled = [
-        (title, outcome)
-        for outcome in sorted(outcomes, key=lambda outcome: (outcome.kind, outcome.language))
-        for title in (f"{outcome.kind} {outcome.language}", f"all {outcome.language}", "all")
-    ]
-    titles = sorted(dict.fromkeys(title for title, _ in titled), key=lambda title: title.startswith("all"))
-    return {title: [outcome for other, outcome in titled if other == title] for title in titles}

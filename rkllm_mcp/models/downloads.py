@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
@@ -80,17 +80,11 @@ class Download:
     state: DownloadState = "waiting"
     problem: str = ""  # why it failed, and the remedy
     folder: str = ""  # the name of the model's folder, once it is there
-
-    def __post_init__(self) -> None:
-        # By file: the bytes that are there, and its size.
-        self.files = dict[str, tuple[int, int]]()
-        self._is_unwanted = False
-        self._scope = anyio.CancelScope()
-
-    @property
-    def name(self) -> str:
-        """The name that was asked for."""
-        return self.wish.name
+    # By file: the bytes that are there, and its size.
+    files: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    # Cancelled, it ends at once and leaves its thread to end by itself.
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _is_unwanted: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -116,32 +110,13 @@ class Download:
             if not self.is_over:
                 self.state = "stopped"
 
-    async def run_to_the_end(self, turn: anyio.Lock) -> None:
-        """Download when it is this one's turn, until it is over or stopped; raises nothing of its own."""
-        with self._scope:
-            async with turn:
-                try:
-                    await self.run()
-                except RkllmMcpError as error:
-                    if self.state == "failed":
-                        logger.warning("the download of %s failed: %s", self.name, error)
-                except Exception:
-                    logger.exception("the download of %s failed", self.name)
-                    self.state, self.problem = "failed", "An internal error, which the log of the service describes."
-        if not self.is_over:
-            self.state = "stopped"
-
     def stop(self) -> None:
         """End it; what has arrived is kept."""
         if self.state == "running":
             # Its thread holds the folder until it has ended, at its next piece or when the hub is silent for too long.
             self.state, self._is_unwanted = "stopping", True
         elif self.state == "waiting":
-            self.give_up()
-
-    def give_up(self) -> None:
-        """End it at once and leave its thread to end by itself: the service ends."""
-        self._scope.cancel()
+            self.scope.cancel()
 
     def _report(self, name: str, received: int, total: int | None) -> None:
         """Note the progress of a file; called in the thread that downloads."""
@@ -150,43 +125,46 @@ class Download:
         self.files[name] = (received, total or received)
 
 
+@dataclass
 class Downloads:
-    """The downloads of a service, by the name that was asked for."""
+    """The downloads of a service."""
 
-    def __init__(self) -> None:
-        self._by_name = dict[str, Download]()
-        self._turn = anyio.Lock()
-
-    def all(self) -> list[Download]:
-        """Return the downloads, the latest last."""
-        return list(self._by_name.values())
+    by_name: dict[str, Download] = field(default_factory=dict[str, Download])  # that was asked for, the latest last
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def begin(self, wish: Pull, sources: ModelSources) -> Download | None:
         """Return a new download, to be run with ``run``; None if one of that name goes on."""
-        before = self._by_name.get(wish.name)
+        before = self.by_name.get(wish.name)
         if before is not None and not before.is_over:
             return None
-        self._by_name.pop(wish.name, None)
-        over = [name for name, download in self._by_name.items() if download.is_over]
+        self.by_name.pop(wish.name, None)
+        over = [name for name, download in self.by_name.items() if download.is_over]
         for name in over[: max(0, len(over) + 1 - _MOST_REMEMBERED)]:
-            del self._by_name[name]
-        download = self._by_name[wish.name] = Download(wish, sources)
+            del self.by_name[name]
+        download = self.by_name[wish.name] = Download(wish, sources)
         return download
 
     async def run(self, download: Download) -> None:
-        """Run a download when the earlier ones are over."""
-        await download.run_to_the_end(self._turn)
+        """Run a download when the earlier ones are over, until it is over or stopped; raises nothing of its own."""
+        with download.scope:
+            async with self._turn:
+                try:
+                    await download.run()
+                except RkllmMcpError as error:
+                    if download.state == "failed":
+                        logger.warning("the download of %s failed: %s", download.wish.name, error)
+                except Exception:
+                    logger.exception("the download of %s failed", download.wish.name)
+                    problem = "An internal error, which the log of the service describes."
+                    download.state, download.problem = "failed", problem
+        if not download.is_over:
+            download.state = "stopped"
 
     def stop(self, name: str) -> None:
         """Stop a download, or forget one that is over; a UsageError if none exists."""
-        download = self._by_name.get(name)
+        download = self.by_name.get(name)
         if download is None:
             raise UsageError(f"{name!r} is not being downloaded")
         if download.is_over:
-            del self._by_name[name]
+            del self.by_name[name]
         download.stop()
-
-    def stop_all(self) -> None:
-        """Stop every download."""
-        for download in self._by_name.values():
-            download.give_up()

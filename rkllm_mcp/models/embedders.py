@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -136,7 +136,11 @@ class EmbedderSources:
 
     def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
         names = self.hub.names(repository)
-        network = file or _network(repository, names)
+        network = file or next((network for network in _NETWORKS if network in names), "")
+        if not network:
+            networks = [name for name in names if name.endswith(".onnx")]
+            has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
+            raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")
         # A static model has its tokenizer next to its matrix.
         tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if _is_static(network) else _TOKENIZER
         names_to_fetch = [
@@ -144,14 +148,7 @@ class EmbedderSources:
             tokenizer,
             *(file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names),
         ]
-        files = [self.hub.find(RemoteFile(repository, file_name)) for file_name in names_to_fetch]
-        with self.folders.workspace(name) as space:
-            self.folders.check_room(sum(remote_file.size or 0 for remote_file in files if remote_file.cached is None))
-            for remote_file in files:
-                target = space.ready / remote_file.remote.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                self.hub.fetch(remote_file, space.place, target, report)
-            self.folders.publish(name, space)
+        self.hub.fetch_folder(self.folders, name, [RemoteFile(repository, each) for each in names_to_fetch], report)
 
     def remove(self, name: str) -> int:
         """Remove a model and return the freed bytes; a UsageError if it is not here."""
@@ -164,12 +161,3 @@ class EmbedderSources:
 
 def _is_static(file: str | None) -> bool:
     return (file or "").endswith(".safetensors")
-
-
-def _network(repository: str, names: Sequence[str]) -> str:
-    for network in _NETWORKS:
-        if network in names:
-            return network
-    networks = [name for name in names if name.endswith(".onnx")]
-    has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
-    raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")

@@ -66,7 +66,12 @@ class ModelFolderStore:
             partial.mkdir(parents=True, exist_ok=True)
             lock = os.open(partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            _lock(lock, name)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ModelFileError(
+                    f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it."
+                ) from None
             try:
                 # A process that was killed leaves finished files, which belong to another attempt.
                 shutil.rmtree(partial / "ready", ignore_errors=True)
@@ -140,13 +145,6 @@ def place_file(source: Path, target: Path, *, copy: bool = False) -> str:
         return "hard link"
     shutil.copyfile(real, target)
     return "copy"
-
-
-def _lock(lock: int, name: str) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ModelFileError(f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it.") from None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,20 +34,17 @@ _QWEN2 = (
 )
 
 
-def _byte_level(*, use_regex: bool) -> dict[str, Any]:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": use_regex}
-
-
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
 # By the name in the file: normalizer, and what text is cut up by before it is encoded.
 _PRE_TOKENIZERS: Mapping[str, tuple[dict[str, Any] | None, Sequence[dict[str, Any]]]] = {
     "qwen2": (
         {"type": "NFC"},
         [
             {"type": "Split", "pattern": {"Regex": _QWEN2}, "behavior": "Isolated", "invert": False},
-            _byte_level(use_regex=False),
+            {**_BYTE_LEVEL, "use_regex": False},
         ],
     ),
-    "smollm": (None, [{"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)]),
+    "smollm": (None, [{"type": "Digits", "individual_digits": True}, _BYTE_LEVEL]),
 }
 
 
@@ -70,12 +67,12 @@ def read_gguf(path: Path) -> Mapping[str, Any]:
         raise ModelFileError(f"{path} cannot be read ({reason}).", "Copy or download it again.") from None
 
 
+@dataclass
 class _Reader:
     """Reader of the pairs; a ValueError for what no GGUF file has."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._remaining = size
+    file: BinaryIO
+    remaining: int  # bytes
 
     def metadata(self) -> dict[str, Any]:
         if self._bytes(4) != _MAGIC:
@@ -112,10 +109,10 @@ class _Reader:
         return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))[0]
 
     def _bytes(self, count: int) -> bytes:
-        if count > self._remaining:
+        if count > self.remaining:
             raise ValueError("it is cut off")
-        self._remaining -= count
-        return self._file.read(count)
+        self.remaining -= count
+        return self.file.read(count)
 
 
 def describe_gguf(path: Path, metadata: Mapping[str, Any]) -> RkllmFile:
@@ -160,7 +157,7 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> str | None:
             "added_tokens": added,
             "normalizer": normalizer,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre_tokenizers},
-            "decoder": _byte_level(use_regex=True),
+            "decoder": _BYTE_LEVEL,
             "model": {"type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": False},
         },
         ensure_ascii=False,

@@ -16,7 +16,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +42,7 @@ from huggingface_hub.utils import (
 
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now, read_json
 from rkllm_mcp.errors import ModelDownloadError
-from rkllm_mcp.models.folder import place_file
+from rkllm_mcp.models.folder import ModelFolderStore, place_file
 
 Report = Callable[[str, int, "int | None"], None]
 """Progress callback: file name, bytes received, total bytes or None."""
@@ -60,6 +60,10 @@ _LIMITS = AnswerLimits(total_s=30.0, size_bytes=16 * 2**20)
 _MIRROR = "Or set HF_ENDPOINT to a mirror."
 _SPELLING = "Write the repository as OWNER/NAME."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# The HTTP library's base class of connection errors: httpx's in huggingface_hub 1, httpx2's in 2.
+_TRANSPORT_ERROR = cast("type[Exception]", HfHubHTTPError.__bases__[0])
+# The exceptions of ``receive``, for ``explain``.
+DOWNLOAD_ERRORS: tuple[type[Exception], ...] = (OSError, OfflineModeIsEnabled, _TRANSPORT_ERROR)
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class Hub:
         # huggingface_hub declares parameters as "dict" without type arguments.
         try:
             metadata = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
-        except download_errors() as error:
+        except DOWNLOAD_ERRORS as error:
             cached = None if _is_refusal(error) else self._find_cached(file, file.revision)
             if cached is None:
                 raise self._explain(error, file) from error
@@ -132,7 +136,7 @@ class Hub:
             return [str(entry["path"]) for entry in self._fetch_list(tree) if entry.get("type") == "file"]
         except (TypeError, KeyError, AttributeError):
             raise self._no_hub("its list of files is another one") from None
-        except download_errors() as error:
+        except DOWNLOAD_ERRORS as error:
             cached: list[str] = []
             if not _is_refusal(error):
                 folder_name = repo_folder_name(repo_id=repository, repo_type="model")
@@ -153,7 +157,7 @@ class Hub:
         try:
             entries = self._fetch_list(f"{self.address}/api/models?{query}")
             return [str(entry["id"]) for entry in entries][:limit]
-        except download_errors() as error:
+        except DOWNLOAD_ERRORS as error:
             raise explain(error, self.address, "the search", f"{_MIRROR} {self.by_hand}") from error
         except (TypeError, KeyError):
             raise self._no_hub("its list of models is another one") from None
@@ -176,8 +180,19 @@ class Hub:
             receive(address, part, report, name=source.remote.name, size=source.size, headers=build_hf_headers())
             self._check(source, part)
             part.replace(target)
-        except download_errors() as error:
+        except DOWNLOAD_ERRORS as error:
             raise self._explain(error, source.remote) from error
+
+    def fetch_folder(self, folders: ModelFolderStore, name: str, files: Iterable[RemoteFile], report: Report) -> None:
+        """Download files into a new folder, under their names in the repository, or raise a ModelDownloadError."""
+        found = [self.find(file) for file in files]
+        with folders.workspace(name) as space:
+            folders.check_room(sum(file.size or 0 for file in found if file.cached is None))
+            for file in found:
+                target = space.ready / file.remote.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.fetch(file, space.place, target, report)
+            folders.publish(name, space)
 
     def _check(self, source: FoundFile, path: Path) -> None:
         """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
@@ -209,7 +224,7 @@ class Hub:
         return Path(cached) if isinstance(cached, str) else None
 
     def _fetch_list(self, address: str) -> list[dict[str, Any]]:
-        """Return a list of the hub, or raise a ModelDownloadError or one of ``download_errors``."""
+        """Return a list of the hub, or raise a ModelDownloadError or one of ``DOWNLOAD_ERRORS``."""
         session = _bounded_session()
         headers = build_hf_headers()
         try:
@@ -281,7 +296,7 @@ def receive(
             if error.response.status_code == _NOTHING_MORE and before:
                 return
             raise
-        except _transport_error():
+        except _TRANSPORT_ERROR:
             if part.stat().st_size <= before or attempt == _MOST_ATTEMPTS - 1:
                 raise
         else:
@@ -371,7 +386,7 @@ def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelD
         )
     if isinstance(error, errors.OfflineModeIsEnabled):
         return ModelDownloadError(f"HF_HUB_OFFLINE is set, so {name} is not fetched.", f"Unset it. {otherwise}")
-    if isinstance(error, _transport_error()):
+    if isinstance(error, _TRANSPORT_ERROR):
         return ModelDownloadError(
             f"{address} cannot be reached ({error or type(error).__name__}).",
             f"Check the network and try again (the download will resume). {otherwise}",
@@ -381,16 +396,6 @@ def explain(error: Exception, address: str, name: str, otherwise: str) -> ModelD
             f"Not enough disk space for {name}.", "Free disk space and try again; the download will resume."
         )
     return ModelDownloadError(f"{name} could not be fetched: {error}", "Try again.")
-
-
-def download_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of ``receive``, for ``explain``."""
-    return (OSError, OfflineModeIsEnabled, _transport_error())
-
-
-def _transport_error() -> type[Exception]:
-    """Return the HTTP library's base class of connection errors: httpx's in huggingface_hub 1, httpx2's in 2."""
-    return cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rkllm_mcp.errors import ConfigError, ModelDownloadError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.folder import ModelFolderStore
-from rkllm_mcp.models.hub import Report, download_errors, explain, receive
+from rkllm_mcp.models.hub import DOWNLOAD_ERRORS, Report, explain, receive
 from rkllm_mcp.runtime.abi import (
     OFFICIAL_BUILDS,
     OFFICIAL_DIGESTS,
@@ -80,10 +80,6 @@ class RuntimeSource:
         """Return True if a file is the library of a release."""
         return self.checksums.get(version) in (mark.git_blob, mark.sha256)
 
-    def release_of(self, mark: Fingerprint) -> str | None:
-        """Return the release that a file is, byte for byte."""
-        return next((version for version in self.checksums if self.has(version, mark)), None)
-
 
 def pull_runtime(
     version: str,
@@ -139,7 +135,7 @@ def _receive(source: RuntimeSource, version: str, path: str, target: Path, progr
     name = path.rpartition("/")[2]
     try:
         receive(f"{source.address}/release-v{version}/{path}", target, progress, name=name)
-    except download_errors() as error:
+    except DOWNLOAD_ERRORS as error:
         raise explain(error, source.address, f"{name} of RKLLM {version}", _BY_HAND) from error
 
 
@@ -170,7 +166,8 @@ def identify(path_or_release: str) -> IdentifiedLibrary:
     pulled = runtime_folder() / path_or_release
     path = pulled if "/" not in path_or_release and pulled.is_dir() else Path(path_or_release).expanduser()
     file = read_library_file(path / LIBRARY_NAME if path.is_dir() else path)
-    official = RuntimeSource.from_environment().release_of(fingerprint(file.path))
+    source, mark = RuntimeSource.from_environment(), fingerprint(file.path)
+    official = next((version for version in source.checksums if source.has(version, mark)), None)
     try:
         accepted_abi(file)
     except RuntimeUnusableError as error:

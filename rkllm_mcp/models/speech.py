@@ -68,14 +68,6 @@ class SpeechSources:
         except InstallationError as error:
             raise UsageError(str(error)) from None
         if not self.folders.has(name):
-            self._download(card, report)
+            files = [RemoteFile(card.repository, file, card.revision, sha or None) for file, sha in card.files.items()]
+            self.hub.fetch_folder(self.folders, name, files, report)
         return self.folders.folder(name)
-
-    def _download(self, card: SpeechCard, report: Report) -> None:
-        remotes = [RemoteFile(card.repository, file, card.revision, sha or None) for file, sha in card.files.items()]
-        files = [self.hub.find(remote) for remote in remotes]
-        with self.folders.workspace(card.name) as space:
-            self.folders.check_room(sum(file.size or 0 for file in files if file.cached is None))
-            for file in files:
-                self.hub.fetch(file, space.place, space.ready / file.remote.name, report)
-            self.folders.publish(card.name, space)

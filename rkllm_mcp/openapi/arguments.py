@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
-from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.openapi.document import Node, References, as_text
 from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Location, Parameter, argument_key, sent_path
 from rkllm_mcp.openapi.schemas import Schemas
 
@@ -66,9 +67,9 @@ def arguments_of(
     for definition in _definitions(path, item, node, references, supplied):
         location = cast("Location", definition["in"])
         schema, style = definition.get("schema"), ""
-        for media_type, content in islice(as_node(definition.get("content")).items(), 1):
+        for media_type, content in islice(as_mapping(definition.get("content")).items(), 1):
             # Its value is a document.
-            schema, style = as_node(content).get("schema"), "json" if "json" in str(media_type) else ""
+            schema, style = as_mapping(content).get("schema"), "json" if "json" in str(media_type) else ""
         small = schemas.argument(schema, as_text(definition.get("description")))
         required = location == "path" or definition.get("required") is True
         key = arguments.add(definition["name"], location, small, required=required)
@@ -107,7 +108,7 @@ def _definitions(
 
 
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
-    media_type, content = _choose_media_type(as_node(body.get("content")))
+    media_type, content = _choose_media_type(as_mapping(body.get("content")))
     schema = content.get("schema")
     is_form = "form" in media_type or media_type.startswith("multipart/")
     fields = schemas.fields(schema) if is_form or "json" in media_type else None
@@ -123,12 +124,12 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
         small = schemas.argument({"type": "string"} if is_text else schema, description)
         key = arguments.add("body", "body", small, required=declared is True)
         return BodySpec(media_type, whole=key, required=declared is True)
-    encodings = as_node(content.get("encoding"))
+    encodings = as_mapping(content.get("encoding"))
     body_fields: list[BodyField] = []
     for name, field_schema in fields.properties.items():
         small = schemas.argument(field_schema)
         key = arguments.add(name, "body", small, required=must and name in fields.required)
-        encoding = as_node(encodings.get(name))
+        encoding = as_mapping(encodings.get(name))
         explode = encoding.get("explode")
         style = as_text(encoding.get("style"))
         explode = explode if isinstance(explode, bool) else style in ("", "form")
@@ -144,10 +145,10 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
 
 def _choose_media_type(content: Node) -> tuple[str, Node]:
     """Return the media type to send, and its object."""
-    offered = {str(name).lower().partition(";")[0].strip(): as_node(value) for name, value in content.items()}
+    offered = {str(name).lower().partition(";")[0].strip(): as_mapping(value) for name, value in content.items()}
     for pattern in _MEDIA_TYPES:
         for name, value in offered.items():
             if pattern.match(name):
                 # A range is not a content type; an API that accepts any type accepts JSON.
                 return ("application/json" if "*" in name and pattern is not _MEDIA_TYPES[-1] else name), value
-    return next(iter(offered.items()), ("application/json", as_node(None)))
+    return next(iter(offered.items()), ("application/json", as_mapping(None)))

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from rkllm_base.answers import count_values
+from rkllm_mcp.messages import as_list, as_mapping
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,20}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]{1,30}(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
@@ -131,7 +133,7 @@ class _Builder:
             mapping = cast("dict[str, Any]", container)
             merged = mapping.pop("<<")
             for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
-                for key, value in as_node(source).items():
+                for key, value in as_mapping(source).items():
                     mapping.setdefault(key, value)
         if anchor:
             # Registered at the end, so that a value cannot contain itself through an alias.
@@ -172,13 +174,13 @@ _MAX_SHOWN = 120
 _NOTHING: Node = {}
 
 
+@dataclass
 class References:
     """References of one document."""
 
-    def __init__(self, root: Node) -> None:
-        self._root = root
-        self._cache: dict[str, Any] = {}
-        self.notes: dict[str, None] = {}  # an ordered set
+    root: Node
+    notes: dict[str, None] = field(default_factory=dict[str, None])  # an ordered set
+    _cache: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def resolve(self, node: Any) -> Node:
         """Return the object that ``node`` is or refers to; else an empty object."""
@@ -186,7 +188,7 @@ class References:
 
     def follow(self, node: Any) -> tuple[Node, tuple[str, ...]]:
         """Return the object that ``node`` is or refers to, and the references in between."""
-        current = as_node(node)
+        current = as_mapping(node)
         trail: list[str] = []
         while isinstance(reference := current.get("$ref"), str) and len(trail) < _MAX_HOPS:
             if reference in trail:
@@ -196,7 +198,7 @@ class References:
             siblings = {key: value for key, value in current.items() if key != "$ref"}
             if reference not in self._cache:
                 self._cache[reference] = self._looked_up(reference)
-            target = as_node(self._cache[reference])
+            target = as_mapping(self._cache[reference])
             current = {**target, **siblings} if siblings and target else target
         return current, tuple(trail)
 
@@ -204,7 +206,7 @@ class References:
         if not reference.startswith("#"):
             self.notes[f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed"] = None
             return None
-        target: Any = self._root
+        target: Any = self.root
         for step in reference[1:].split("/")[1:]:
             key = unquote(step).replace("~1", "/").replace("~0", "~")
             if isinstance(target, Mapping):
@@ -218,16 +220,6 @@ class References:
             self.notes[f"$ref {reference[:_MAX_SHOWN]!r} has no target"] = None
             return None
         return cast("Any", target)
-
-
-def as_node(value: Any) -> Node:
-    """Return ``value`` if it is an object, else an empty object."""
-    return cast("Node", value) if isinstance(value, Mapping) else _NOTHING
-
-
-def as_list(value: Any) -> Sequence[Any]:
-    """Return ``value`` if it is a list, else an empty list."""
-    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 
 def as_text(value: Any) -> str:
@@ -251,15 +243,15 @@ def upgrade(document: Node) -> Node:
         return document
     references = References(document)
     paths: dict[str, dict[str, Any]] = {}
-    for path, value in as_node(document.get("paths")).items():
+    for path, value in as_mapping(document.get("paths")).items():
         item = references.resolve(value)
         shared = as_list(item.get("parameters"))
         paths[str(path)] = {key: part for key, part in item.items() if key != "parameters"}
         for method in _METHODS:
             if isinstance(item.get(method), Mapping):
-                paths[str(path)][method] = _operation(as_node(item[method]), shared, document, references)
+                paths[str(path)][method] = _operation(as_mapping(item[method]), shared, document, references)
     basic = {"type": "http", "scheme": "basic"}
-    definitions = {name: as_node(value) for name, value in as_node(document.get("securityDefinitions")).items()}
+    definitions = {name: as_mapping(value) for name, value in as_mapping(document.get("securityDefinitions")).items()}
     schemes = {name: basic if value.get("type") == "basic" else value for name, value in definitions.items()}
     components = {"securitySchemes": schemes}
     host, address = as_text(document.get("host")), f"/{as_text(document.get('basePath')).strip('/')}"

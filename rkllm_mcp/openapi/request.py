@@ -16,7 +16,8 @@ from typing import Any, cast
 from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
 
 from rkllm_mcp.events import to_json
-from rkllm_mcp.openapi.document import Node, as_list, as_node
+from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.openapi.document import Node
 from rkllm_mcp.openapi.operations import PLACEHOLDER, BodyField, BodySpec, Operation, Parameter, sent_path
 from rkllm_mcp.openapi.security import Credentials
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
@@ -32,7 +33,7 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
     """
     for servers in levels:
         for server in as_list(servers):
-            address = _absolute_url(_fill_variables(as_node(server)), spec_url)
+            address = _absolute_url(_fill_variables(as_mapping(server)), spec_url)
             if address:
                 return address.rstrip("/")
     # The default without servers: the origin of the specification.
@@ -40,10 +41,10 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
 
 
 def _fill_variables(server: Node) -> str:
-    variables = as_node(server.get("variables"))
+    variables = as_mapping(server.get("variables"))
 
     def value(match: re.Match[str]) -> str:
-        variable = as_node(variables.get(match.group(1)))
+        variable = as_mapping(variables.get(match.group(1)))
         choices = as_list(variable.get("enum"))
         return str(variable.get("default", choices[0] if choices else match.group(0)))
 
@@ -85,7 +86,7 @@ def in_path(parameter: Parameter, value: Any) -> str:
         return "".join(f";{pair}" for pair in _pairs(name, value, explode=explode, delimiter=","))
     prefix, joint = (".", "." if explode else ",") if parameter.style == "label" else ("", ",")
     if isinstance(value, Mapping):
-        return prefix + joint.join(_members(as_node(value), "=" if explode else ","))
+        return prefix + joint.join(_members(cast("Node", value), "=" if explode else ","))
     return prefix + joint.join(_percent_encode(scalar_text(item)) for item in _items(value))
 
 
@@ -122,7 +123,7 @@ def in_cookie(parameter: Parameter, value: Any) -> list[str]:
 
 def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = "") -> list[str]:
     if isinstance(value, Mapping):
-        members = _members(as_node(value), "=" if explode else delimiter, safe)
+        members = _members(cast("Node", value), "=" if explode else delimiter, safe)
         return members if explode else [f"{name}={delimiter.join(members)}"]
     items = [_percent_encode(scalar_text(item), safe) for item in _items(value)]
     return [f"{name}={item}" for item in items] if explode else [f"{name}={delimiter.join(items)}"]

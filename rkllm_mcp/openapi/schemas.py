@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.messages import as_list, as_mapping
+from rkllm_mcp.openapi.document import Node, References, as_text
 from rkllm_mcp.openapi.operations import shorten_to_sentence
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
@@ -66,7 +67,12 @@ class Schemas:
         joined = self._merge_all_of(schema, (), 0)[0]
         fields = self._own_fields(joined)
         for branches in self._unions(joined):
-            members = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
+            # A branch beyond the limit of nodes counts as none with fields.
+            fields_of_branches = [
+                self._own_fields(self._merge_all_of(branch, (), 0)[0]) if self.nodes_left > 0 else Fields()
+                for branch in branches
+            ]
+            members = [inner for inner in fields_of_branches if inner.properties]
             if not members:
                 continue
             if len(members) < sum(self._references.resolve(branch).get("type") != "null" for branch in branches):
@@ -76,13 +82,6 @@ class Schemas:
                 fields.properties = {**inner.properties, **fields.properties}
                 fields.open = fields.open or inner.open
             fields.required |= set[str].intersection(*(inner.required for inner in members))
-        return fields if fields.properties else None
-
-    def fields_of_branch(self, branch: Any) -> Fields | None:
-        """Return the properties of one branch of a union; None if it is not an object."""
-        if self.nodes_left <= 0:
-            return None
-        fields = self._own_fields(self._merge_all_of(branch, (), 0)[0])
         return fields if fields.properties else None
 
     def _small(self, schema: Any, depth: int, trail: tuple[str, ...], words: str | None = None) -> dict[str, Any]:
@@ -195,10 +194,10 @@ class Schemas:
 
     def _own_fields(self, schema: Node) -> Fields:
         required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
-        properties = as_node(schema.get("properties"))
+        properties = as_mapping(schema.get("properties"))
         writable: dict[str, Any] = {}
         for name, inner in properties.items():
-            node = as_node(inner)
+            node = as_mapping(inner)
             is_read_only = node.get("readOnly") is True
             if "$ref" in node and not is_read_only:
                 is_read_only = self._references.resolve(node).get("readOnly") is True
@@ -213,7 +212,7 @@ def _merge_into(merged: dict[str, Any], schema: Node) -> None:
     """Merge a branch of ``allOf``: join properties and required names, keep the first value of other keys."""
     for key, value in schema.items():
         if key == "properties":
-            merged[key] = {**as_node(merged.get(key)), **as_node(value)}
+            merged[key] = {**as_mapping(merged.get(key)), **as_mapping(value)}
         elif key == "required":
             merged[key] = [*as_list(merged.get(key)), *as_list(value)]
         else:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.openapi.document import Node, References, as_text
 from rkllm_mcp.openapi.operations import Operation, Scheme
 
 
@@ -41,12 +40,6 @@ def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
         elif kind in {"http", "oauth2", "openidconnect"}:
             schemes[name] = Scheme(name, "bearer")
     return schemes
-
-
-def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tuple[Scheme, ...], ...]:
-    """Return the alternatives of an operation's security; one with an unknown scheme cannot be met."""
-    sets = [list(as_node(requirement)) for requirement in as_list(requirements)]
-    return tuple(tuple(schemes[name] for name in names) for names in sets if all(name in schemes for name in names))
 
 
 def credentials_for(

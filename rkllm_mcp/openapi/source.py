@@ -24,15 +24,13 @@ from rkllm_mcp.config.addresses import Reach, origin_of
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redact, secrets_of, tokens_for
 from rkllm_mcp.config.servers import OpenAPIServer, matches_any
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.openapi.arguments import Arguments, arguments_of
 from rkllm_mcp.openapi.client import HttpClientError, open_http_client, result_of
 from rkllm_mcp.openapi.document import (
     DocumentError,
     Node,
     References,
-    as_list,
-    as_node,
     as_text,
     parse_document,
     upgrade,
@@ -40,7 +38,7 @@ from rkllm_mcp.openapi.document import (
 from rkllm_mcp.openapi.operations import Operation, Scheme, describe, operation_name, sent_path
 from rkllm_mcp.openapi.request import Request, address_of, request_for
 from rkllm_mcp.openapi.schemas import Detail, Schemas
-from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
+from rkllm_mcp.openapi.security import credentials_for, schemes_of
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.toolcalls.arguments import ArgumentError
 from rkllm_mcp.toolcalls.results import text_result
@@ -87,18 +85,18 @@ def convert(
     """
     document = upgrade(document)
     references = References(document)
-    schemes = schemes_of(as_node(as_node(document.get("components")).get("securitySchemes")), references)
+    schemes = schemes_of(as_mapping(as_mapping(document.get("components")).get("securitySchemes")), references)
     state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
     operations: list[Operation] = []
     notes: list[str] = []
-    for path, value in as_node(document.get("paths")).items():
+    for path, value in as_mapping(document.get("paths")).items():
         item = references.resolve(value)
         for method in METHODS:
             if not isinstance(item.get(method), Mapping):
                 continue
             left_out = f"{method.upper()} {path} is left out"
             try:
-                operation = _operation(state, method, str(path), item, as_node(item[method]))
+                operation = _operation(state, method, str(path), item, as_mapping(item[method]))
                 measure_schema(operation.input_schema)
                 operations.append(operation)
             except SchemaCostError as error:
@@ -124,7 +122,8 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
         if schemas.nodes_left >= 0 and len(json.dumps(schema, ensure_ascii=False, default=str)) <= SCHEMA_CHARS:
             break
     state.names.add(name)
-    security = node.get("security", state.root.get("security"))
+    requirements = as_list(node.get("security", state.root.get("security")))
+    names_of_schemes = [list(as_mapping(requirement)) for requirement in requirements]
     levels = (node.get("servers"), item.get("servers"), state.root.get("servers"))
     summary = as_text(node.get("summary")) or as_text(item.get("summary"))
     description = as_text(node.get("description")) or as_text(item.get("description"))
@@ -139,7 +138,12 @@ def _operation(state: _ConversionState, method: str, path: str, item: Node, node
         tags=tuple(str(tag) for tag in as_list(node.get("tags"))),
         parameters=arguments.parameters,
         body=arguments.body,
-        security=alternatives(security, state.schemes),
+        # An alternative with an unknown scheme cannot be met.
+        security=tuple(
+            tuple(state.schemes[scheme] for scheme in names)
+            for names in names_of_schemes
+            if all(scheme in state.schemes for scheme in names)
+        ),
     )
 
 
@@ -201,7 +205,11 @@ async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> Asyn
             note(remark)
         if len(conversion.notes) > _MAX_NOTES:
             note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
-        operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
+        operations = [
+            operation
+            for operation in conversion.operations
+            if (spec.include is None or _is_named(operation, spec.include)) and not _is_named(operation, spec.exclude)
+        ]
         addresses = dict.fromkeys(operation.address for operation in operations)
         if operations and not any(addresses):
             raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
@@ -224,13 +232,9 @@ def _convert(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url:
     return convert(values, base_url=spec.openapi_base_url or "", spec_url=spec_url, supplied=supplied)
 
 
-def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
+def _is_named(operation: Operation, patterns: Sequence[str]) -> bool:
     names = (operation.name, operation.id, operation.path, f"{operation.method} {operation.path}", *operation.tags)
-
-    def has(patterns: Sequence[str]) -> bool:
-        return any(matches_any(name, patterns) for name in names if name)
-
-    return (spec.include is None or has(spec.include)) and not has(spec.exclude)
+    return any(matches_any(name, patterns) for name in names if name)
 
 
 def tool_of(operation: Operation) -> ToolSpec:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import lzma
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rkllm_mcp.openapi.document import DocumentError, as_node, parse_document
+from rkllm_mcp.messages import as_mapping
+from rkllm_mcp.openapi.document import DocumentError, parse_document
 from rkllm_mcp.openapi.operations import describe, operation_name, shorten_to_sentence
 from rkllm_mcp.openapi.source import SCHEMA_CHARS, convert
 from tests.support.api_calls import specification
@@ -344,7 +345,7 @@ def test_no_specification_raises_and_every_operation_of_an_object_becomes_a_tool
     document = {**specification(paths), "components": {"schemas": {"A": schema, "B": other}}, **more}
     conversion = convert(document)
     tools = {operation.name: operation for operation in conversion.operations}
-    item_node = as_node(item)
+    item_node = as_mapping(cast("object", item))
     if "$ref" not in item_node:
         assert len(tools) == 2 + sum(isinstance(item_node.get(method), dict) for method in ("get", "post"))
     for tool in tools.values():

@@ -69,7 +69,7 @@ def _serve(lines: Any) -> None:
         lines.write(f"{json.dumps(answer)}\n")
         lines.flush()
     if subject is not None:
-        subject.destroy()
+        subject.call("rkllm_destroy")
 
 
 def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]:

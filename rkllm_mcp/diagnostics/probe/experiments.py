@@ -209,11 +209,11 @@ def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         facts: Facts = {"prompt_cache_bytes": (file.stat().st_size, len(base))}
         uncached = require_completed(cold(subject, [*base, *tail], 1))
         subject.clear()
-        status = subject.load_prompt_cache(str(file))
+        status = subject.call("rkllm_load_prompt_cache", str(file).encode())
         if status != 0:
             raise InconclusiveError(f"rkllm_load_prompt_cache returned {status}", facts)
         loaded = require_completed(subject.run([*base, *tail], 1))
-        subject.release_prompt_cache()
+        subject.call("rkllm_release_prompt_cache")
         subject.clear()
     if loaded.evaluated_tokens is not None:
         facts["prompt_cache_prefills"] = (loaded.evaluated_tokens, len(base) + len(tail))

@@ -156,7 +156,8 @@ def probe(
                 progress.refuse(changes, refusal)
                 continue
             progress.make(child, changes, patience_s, on_step)
-            progress.streams |= child.streams_used()
+            # The streams that the runtime has printed to.
+            progress.streams |= {name for name, file in child.printed.items() if os.fstat(file.fileno()).st_size}
             if progress.complaints is None:  # later experiments provoke some
                 progress.complaints = child.complaints()
         if progress.losses >= _LOSSES_AT_MOST:
@@ -195,10 +196,6 @@ class _Child:
         line, _, self.received = self.received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def streams_used(self) -> set[str]:
-        """Streams that the runtime has printed to."""
-        return {name for name, file in self.printed.items() if os.fstat(file.fileno()).st_size}
 
     def end(self) -> None:
         """Let it end by itself, or kill it."""

@@ -72,7 +72,7 @@ def _watch_template(subject: ProbeSubject, pictures: ProbePictures, picture: Ima
         observed = require_completed(subject.run(picture, 2))
         if observed.evaluated_tokens is not None:
             facts[name] = observed.evaluated_tokens - expected
-        subject.set_chat_template("", "", "")
+        subject.call("rkllm_set_chat_template", b"", b"", b"")
         subject.clear()
     return facts
 

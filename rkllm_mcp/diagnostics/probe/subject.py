@@ -208,22 +208,9 @@ class ProbeSubject:
             return None
         return sizes[0]
 
-    def load_prompt_cache(self, path: str) -> int:
-        """Load a prompt cache."""
-        return self._call_library("rkllm_load_prompt_cache", self._handle, path.encode())
-
-    def release_prompt_cache(self) -> int:
-        """Release it."""
-        return self._call_library("rkllm_release_prompt_cache", self._handle)
-
-    def destroy(self) -> None:
-        """Free the model."""
-        self._call_library("rkllm_destroy", self._handle)
-
-    def set_chat_template(self, system: str, prefix: str, postfix: str) -> int:
-        """Wrap text in these texts."""
-        texts = (text.encode() for text in (system, prefix, postfix))
-        return self._call_library("rkllm_set_chat_template", self._handle, *texts)
+    def call(self, name: str, *arguments: Any) -> int:
+        """Call another function of the library with the model and these arguments, and return its status."""
+        return self._call_library(name, self._handle, *arguments)
 
     def _arguments(
         self, ids: Sequence[int] | ImageInput, limit: int, mode: int, keep_history: bool, save_to: str | None

@@ -39,7 +39,11 @@ def tune_command(
         return EXIT_UNUSABLE if failed else EXIT_DONE
     settings = clock_settings()
     rows = [
-        [f"/{setting.file}", setting.now or "?", phrases.sentence("tune.same") if setting.is_done else setting.value]
+        [
+            f"/{setting.file}",
+            setting.now or "?",
+            phrases.sentence("tune.same") if setting.now == setting.value else setting.value,
+        ]
         for setting in settings
     ]
     terminal.answer(terminal.table(["FILE", "NOW", "TO SET"], rows))

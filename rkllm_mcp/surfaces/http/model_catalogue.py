@@ -106,7 +106,7 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
     check_owner(request)
     service = service_of(request)
     # First, so that one that ends meanwhile is under way for who reads this, and is asked about again.
-    downloads = [_shown(download) for download in service.tenants.downloads.all()]
+    downloads = [_shown(download) for download in service.tenants.downloads.by_name.values()]
     texts = read_catalogue(language_of_header(request.headers.get("accept-language", "")) or "en")
     models = await to_thread.run_sync(known_models, _sources(), service.model_host.name, texts)
     return {"models": [model.model_dump() for model in models], "downloads": downloads}
@@ -116,7 +116,7 @@ async def list_catalogue(request: Request) -> dict[str, Any]:
 async def list_downloads(request: Request) -> dict[str, Any]:
     """List the downloads of models."""
     check_owner(request)
-    return {"downloads": [_shown(download) for download in service_of(request).tenants.downloads.all()]}
+    return {"downloads": [_shown(download) for download in service_of(request).tenants.downloads.by_name.values()]}
 
 
 @Route("GET", "/v1/models/hub", query=RepositoryQuery, answers=(RouteResponse(Repositories),), problems=(403, 503))
@@ -234,4 +234,4 @@ def known_models(sources: ModelSources, loaded: str, texts: Catalogue) -> list[K
 def _shown(download: Download) -> dict[str, Any]:
     files = download.files.copy().values()
     received, total = sum(count for count, _ in files), sum(size for _, size in files)
-    return shown(DownloadShown, download, received=received, total=total)
+    return shown(DownloadShown, download, name=download.wish.name, received=received, total=total)
