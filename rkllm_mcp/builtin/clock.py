@@ -71,7 +71,16 @@ def clock_question(now: Now, question: str) -> str:
             # Of which place it is, or where it is wanted, is in words that were not read.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
-        return _converted_sentence(question, (moment, source), (moment.astimezone(_zone(target, here)), target))
+        wanted = moment.astimezone(_zone(target, here))
+        texts, is_japanese = sentences_for(question), language_of(question) == "ja"
+        names = [_place_name(question, zone) if zone else texts["here"] for zone in (source, target)]
+        return texts["converted"].format(
+            source=names[0],
+            time=_time_of_day(moment, is_japanese=is_japanese),
+            target=names[1],
+            other_time=_time_of_day(wanted, is_japanese=is_japanese),
+            date=_values(question, wanted)["date"],
+        )
     zone = zones[-1] if zones else ""
     there = here.astimezone(_zone(zone, here))
     if not zones and _OF_A_PLACE.search(with_digits(question)):
@@ -303,18 +312,6 @@ def _place_name(question: str, zone: str) -> str:
     """Return a place in the words of the question."""
     spans = [(start, end) for zone_named, start, end in places_in(question) if zone_named == zone]
     return with_digits(question)[slice(*spans[-1])].strip() if spans else zone
-
-
-def _converted_sentence(question: str, said: tuple[datetime, str], wanted: tuple[datetime, str]) -> str:
-    texts, is_japanese = sentences_for(question), language_of(question) == "ja"
-    names = [_place_name(question, zone) if zone else texts["here"] for _, zone in (said, wanted)]
-    return texts["converted"].format(
-        source=names[0],
-        time=_time_of_day(said[0], is_japanese=is_japanese),
-        target=names[1],
-        other_time=_time_of_day(wanted[0], is_japanese=is_japanese),
-        date=_values(question, wanted[0])["date"],
-    )
 
 
 # strftime would use the locale of the process.

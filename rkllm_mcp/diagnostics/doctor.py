@@ -24,7 +24,7 @@ from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks, machine_checks
-from rkllm_mcp.diagnostics.findings import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.allowed_commands import refusal_here
 from rkllm_mcp.mcp_client.sandbox import missing_place, script_of, unusable
@@ -86,6 +86,12 @@ def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
         *_run_check("model file", checks.check_model_file, machine, subjects),
         *_run_check("servers", checks.check_servers, subjects.servers),
     ]
+
+
+def worst(findings: Iterable[CheckResult]) -> CheckStatus:
+    """Return the most severe status: ``fail``, ``warn`` or ``ok``."""
+    statuses = {finding.status for finding in findings}
+    return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
 def _run_check(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:

@@ -90,8 +90,9 @@ class ModelFolderStore:
         self.root.mkdir(parents=True, exist_ok=True)
         free = self.free_bytes(self.root)
         if needed_bytes + _SPARE_BYTES > free:
+            needed_mb, free_mb = (f"{count / 1e6:,.0f}".replace(",", " ") for count in (needed_bytes, free))
             raise ModelFileError(
-                f"Not enough disk space: {_megabytes(needed_bytes)} needed in {self.root}, {_megabytes(free)} free.",
+                f"Not enough disk space: {needed_mb} MB needed in {self.root}, {free_mb} MB free.",
                 "Remove a model, or set XDG_DATA_HOME to a larger disk.",
             )
 
@@ -155,7 +156,3 @@ def _explained_write_errors(path: Path) -> Generator[None]:
         raise ModelFileError(
             f"{path} cannot be written ({error.strerror or error}).", "Set XDG_DATA_HOME to a folder of yours."
         ) from None
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.0f} MB".replace(",", " ")

@@ -59,27 +59,6 @@ def read_rknn_file(path: Path) -> RknnFile:
             about = _about(file, head, size, path)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read ({error.strerror}).", "Name a readable .rknn file.") from None
-    return _from_description(path, size, about)
-
-
-def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, Any]:
-    """Return the JSON after the flatbuffer; empty if the layout is another one."""
-    if size < _LEAST_BYTES or len(head) < _BODY:
-        raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
-    (body,) = struct.unpack_from("<Q", head, 16)
-    if body > size:
-        raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
-    file.seek(_BODY + body)
-    length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
-    if not 0 < length <= min(size - _BODY - body, _MOST_JSON_BYTES):
-        return {}
-    try:
-        return as_mapping(json.loads(file.read(length).rstrip(b"\0")))
-    except ValueError:
-        return {}
-
-
-def _from_description(path: Path, size: int, about: Mapping[str, Any]) -> RknnFile:
     platforms = [str(name).upper() for name in as_list(about.get("target_platform"))]
     toolkit = _VERSION.search(str(about.get("version", "")))
     shapes: list[tuple[int, ...]] = []
@@ -105,6 +84,23 @@ def _from_description(path: Path, size: int, about: Mapping[str, Any]) -> RknnFi
         width=width,
         outputs=len(shapes) - len(pictures) if rows else None,
     )
+
+
+def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, Any]:
+    """Return the JSON after the flatbuffer; empty if the layout is another one."""
+    if size < _LEAST_BYTES or len(head) < _BODY:
+        raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
+    (body,) = struct.unpack_from("<Q", head, 16)
+    if body > size:
+        raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
+    file.seek(_BODY + body)
+    length = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))[0]
+    if not 0 < length <= min(size - _BODY - body, _MOST_JSON_BYTES):
+        return {}
+    try:
+        return as_mapping(json.loads(file.read(length).rstrip(b"\0")))
+    except ValueError:
+        return {}
 
 
 def _from_emulator(path: Path, size: int, text: str) -> RknnFile:

@@ -124,7 +124,30 @@ class HttpClient:
         sent.url = _RedactedURL(request.url, secrets)
         response = await self.client.send(sent, stream=True)
         try:
-            return await _read_body(response, limit_bytes, any_type=any_type)
+            media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            length = response.headers.get("content-length", "")
+            announced = int(length) if length.isdecimal() and "content-encoding" not in response.headers else None
+            chunks: list[bytes] = []
+            read_bytes, is_cut = 0, False
+            if media_type and not any_type and not is_text_type(media_type):
+                is_cut = True  # the rest is not needed
+            else:
+                async for chunk in response.aiter_bytes():
+                    chunks.append(chunk[: limit_bytes - read_bytes])
+                    read_bytes += len(chunk)
+                    if read_bytes > limit_bytes:
+                        is_cut = True
+                        break
+            return HttpResult(
+                status=response.status_code,
+                reason=response.reason_phrase,
+                media_type=media_type,
+                content=b"".join(chunks),
+                is_cut=is_cut,
+                size_bytes=announced if is_cut else read_bytes,
+                charset=response.charset_encoding or "utf-8",
+                headers={name.lower(): value for name, value in response.headers.items()},
+            )
         finally:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
@@ -144,33 +167,6 @@ async def open_http_client(
     client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
     async with client:
         yield HttpClient(client, reach, 2 * timeout_s)
-
-
-async def _read_body(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:
-    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    length = response.headers.get("content-length", "")
-    announced = int(length) if length.isdecimal() and "content-encoding" not in response.headers else None
-    chunks: list[bytes] = []
-    read_bytes, is_cut = 0, False
-    if media_type and not any_type and not is_text_type(media_type):
-        is_cut = True  # the rest is not needed
-    else:
-        async for chunk in response.aiter_bytes():
-            chunks.append(chunk[: limit_bytes - read_bytes])
-            read_bytes += len(chunk)
-            if read_bytes > limit_bytes:
-                is_cut = True
-                break
-    return HttpResult(
-        status=response.status_code,
-        reason=response.reason_phrase,
-        media_type=media_type,
-        content=b"".join(chunks),
-        is_cut=is_cut,
-        size_bytes=announced if is_cut else read_bytes,
-        charset=response.charset_encoding or "utf-8",
-        headers={name.lower(): value for name, value in response.headers.items()},
-    )
 
 
 def _redirect(request: Request, status: int, target: str) -> Request:

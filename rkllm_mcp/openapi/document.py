@@ -50,26 +50,25 @@ def parse_document(data: bytes | str) -> dict[str, Any]:
             raise DocumentError(f"it is not UTF-8 text (at byte {error.start})") from None
     else:
         text = data
-    # The parser holds the lock of the interpreter until it has read all of them.
-    if text.lstrip()[:1] == "{" and count_values(text.encode("utf-8", "replace")) > MOST_VALUES:
+    if text.lstrip()[:1] != "{":
+        value = _from_yaml(text)
+    elif count_values(text.encode("utf-8", "replace")) > MOST_VALUES:
+        # The parser holds the lock of the interpreter until it has read all of them.
         raise DocumentError(_TOO_MANY)
-    value = _from_json(text) if text.lstrip()[:1] == "{" else _from_yaml(text)
+    else:
+        try:
+            value = json.loads(text)
+        except RecursionError:
+            raise DocumentError("it is nested too deeply") from None
+        except ValueError as error:
+            try:
+                # YAML's flow style starts with a brace too.
+                value = _from_yaml(text)
+            except DocumentError:
+                raise DocumentError(f"it is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise DocumentError("it is not an OpenAPI document: it is not an object with a key 'paths'")
     return cast("dict[str, Any]", value)
-
-
-def _from_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise DocumentError("it is nested too deeply") from None
-    except ValueError as error:
-        try:
-            # YAML's flow style starts with a brace too.
-            return _from_yaml(text)
-        except DocumentError:
-            raise DocumentError(f"it is not valid JSON: {error}") from None
 
 
 def _from_yaml(text: str) -> Any:

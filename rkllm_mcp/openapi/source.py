@@ -255,15 +255,28 @@ async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[
     address = spec.openapi_spec
     if isinstance(address, Mapping):
         return address, ""
-    file = specification_file(address)
-    if file is None:
-        is_text = not address.startswith(("http://", "https://"))
-        return (address.encode("utf-8", "replace"), "") if is_text else (await _fetch(address, spec, exchange), address)
+    if (file := specification_file(address)) is not None:
+        try:
+            return await anyio.Path(file).read_bytes(), ""
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            problem = f"its openapi_spec {address} cannot be read: {reason}; correct the path"
+            raise ServerUnavailableError(problem) from None
+    if not address.startswith(("http://", "https://")):
+        return address.encode("utf-8", "replace"), ""
+    headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}
+    # The API's own keys are sent only to the configured address of the API.
+    if spec.openapi_base_url and origin_of(address) == origin_of(spec.openapi_base_url):
+        headers |= {name: text for name, text in spec.headers_template.items() if not placeholders(text)}
+    secrets = secrets_of(spec.headers_template, {})
     try:
-        return await anyio.Path(file).read_bytes(), ""
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ServerUnavailableError(f"its openapi_spec {address} cannot be read: {reason}; correct the path") from None
+        answer = await exchange.send(Request("GET", address, headers), _MAX_SPEC_BYTES, secrets, any_type=True)
+    except HttpClientError as error:
+        raise ServerUnavailableError(f"its openapi_spec could not be fetched. {error}".rstrip(".")) from None
+    if answer.status != 200 or answer.is_cut:
+        what = f"{answer.status} {answer.reason}" if answer.status != 200 else f"more than {_MAX_SPEC_BYTES} bytes"
+        raise ServerUnavailableError(f"its openapi_spec could not be fetched: {what}; correct the address")
+    return answer.content, address
 
 
 def specification_file(address: str) -> Path | None:
@@ -271,19 +284,3 @@ def specification_file(address: str) -> Path | None:
     if address.lstrip().startswith("{") or "\n" in address or address.startswith(("http://", "https://")):
         return None
     return Path(unquote(urlsplit(address).path) if address.startswith("file://") else address)
-
-
-async def _fetch(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:
-    headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}
-    # The API's own keys are sent only to the configured address of the API.
-    if spec.openapi_base_url and origin_of(url) == origin_of(spec.openapi_base_url):
-        headers |= {name: text for name, text in spec.headers_template.items() if not placeholders(text)}
-    secrets = secrets_of(spec.headers_template, {})
-    try:
-        answer = await exchange.send(Request("GET", url, headers), _MAX_SPEC_BYTES, secrets, any_type=True)
-    except HttpClientError as error:
-        raise ServerUnavailableError(f"its openapi_spec could not be fetched. {error}".rstrip(".")) from None
-    if answer.status != 200 or answer.is_cut:
-        what = f"{answer.status} {answer.reason}" if answer.status != 200 else f"more than {_MAX_SPEC_BYTES} bytes"
-        raise ServerUnavailableError(f"its openapi_spec could not be fetched: {what}; correct the address")
-    return answer.content

@@ -11,7 +11,7 @@ import anyio
 import typer
 
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.diagnostics.doctor import diagnose, start_servers
+from rkllm_mcp.diagnostics.doctor import diagnose, start_servers, worst
 from rkllm_mcp.diagnostics.findings import CheckResult
 from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
 from rkllm_mcp.errors import RuntimeUnusableError
@@ -103,9 +103,7 @@ def doctor_command(
         else:
             profile = asdict(measured)
             findings += [*profile_findings(measured), CheckResult("runtime profile", "ok", f"kept in {path}")]
-    # The most severe one.
-    statuses = {finding.status for finding in findings}
-    status = "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
+    status = worst(findings)
     if as_json:
         found_values = [asdict(finding) for finding in findings]
         write_json({"format": JSON_FORMAT, "status": status, "findings": found_values, "profile": profile})
