@@ -97,45 +97,44 @@ def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 
 
+@dataclass(eq=False)
 class _CacheStep(Step):
     """The step that caches the conversation of a complete answer for the client's next request."""
 
-    def __init__(self, cache: ConversationCache, branch: CachedConversation, request: ChatRequest) -> None:
-        self._cache = cache
-        self._branch = branch
-        self._request = request
-        self._start = len(branch.conversation.messages)
-        # The part of the answer that the client has received.
-        self._text: list[str] = []
-        self._calls: list[ToolCall] = []
-        self._is_cached = False
-        # Of an answer that is continued the client has two parts, and sends them as one.
-        self._continues = request.options.continues
+    cache: ConversationCache
+    branch: CachedConversation
+    request: ChatRequest
+    start: int  # number of messages before the answer
+    # The part of the answer that the client has received.
+    _text: list[str] = field(default_factory=list[str], init=False)
+    _calls: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
+    _is_cached: bool = field(default=False, init=False)
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Note the events; at the ``End`` of a complete answer the conversation is cached."""
         for event in batch:
             if isinstance(event, Text):
                 self._text.append(event.text)
-            elif isinstance(event, ToolCallDetected) and not self._request.host_tools:
+            elif isinstance(event, ToolCallDetected) and not self.request.host_tools:
                 self._calls.append(ToolCall(event.id, event.name, event.arguments))
             elif (
                 isinstance(event, End)
                 and event.reason not in {"failed", "cancelled", "interrupted"}
-                and not self._continues
+                # Of an answer that is continued the client has two parts, and sends them as one.
+                and not self.request.options.continues
             ):
                 self._is_cached = True
                 answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
                 # A first reply may insert a system text before the question.
-                messages, role = self._branch.conversation.messages, self._request.messages[-1].role
-                positions = (index for index in range(self._start, len(messages)) if messages[index].role == role)
-                self._cache.keep(self._branch, answer, asked_at=next(positions, self._start) + 1)
+                messages, role = self.branch.conversation.messages, self.request.messages[-1].role
+                positions = (index for index in range(self.start, len(messages)) if messages[index].role == role)
+                self.cache.keep(self.branch, answer, asked_at=next(positions, self.start) + 1)
         return batch
 
     def close(self) -> None:
         """Discard the conversation of an incomplete answer."""
         if not self._is_cached:
-            self._cache.drop(self._branch)
+            self.cache.drop(self.branch)
 
 
 @dataclass(eq=False)
@@ -208,7 +207,7 @@ async def complete(
     branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
     begun(conversation)
-    cached = _CacheStep(cache, branch, request)
+    cached = _CacheStep(cache, branch, request, len(conversation.messages))
     formatted = _FormatStep(form, request.host_tools) if form is not None else None
     steps = [cached, *steps]
     all_steps = steps if formatted is None else [formatted, *steps]

@@ -86,7 +86,13 @@ class ConversationCache:
         The last of the messages is not added. ``calls_made`` is the greatest call number in the request.
         """
         comparable = [_comparable(message) for message in messages]
-        parent, shared = self._closest(owner, comparable[:-1])
+        # The parent has the longest common beginning, and is the latest of several.
+        parent, shared = None, 0
+        for thread in self._threads:
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, comparable[:-1], strict=False))
+            count = sum(1 for _ in alike) if thread.owner == owner else 0
+            if count and count >= shared:
+                parent, shared = thread, count
         branch = CachedConversation(owner, self._begin_conversation(parent, shared, new_conversation), comparable, [])
         conversation = branch.conversation
         conversation.tenant = owner.tenant
@@ -149,16 +155,6 @@ class ConversationCache:
         self._threads.remove(parent)
         self._threads.append(parent)
         return conversation
-
-    def _closest(self, owner: Owner, comparable: Sequence[_Said]) -> tuple[CachedConversation | None, int]:
-        """Return the conversation with the longest common beginning, the latest of several, and its length."""
-        best, most = None, 0
-        for thread in self._threads:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, comparable, strict=False))
-            shared = sum(1 for _ in alike) if thread.owner == owner else 0
-            if shared and shared >= most:
-                best, most = thread, shared
-        return best, most
 
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)

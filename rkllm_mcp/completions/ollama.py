@@ -27,6 +27,8 @@ from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
 from rkllm_mcp.events import ToolCallDetected, to_json
 from rkllm_mcp.sampling import overrides_of
 
+_NS_PER_MS = 1_000_000
+
 
 class OllamaCalled(api.ApiBody):
     """The function of a call; the arguments are an object, not a text."""
@@ -223,13 +225,13 @@ class OllamaShape(ReplyShape):
         return {
             "done": True,
             "done_reason": "length" if reply.is_cut else "stop",
-            "total_duration": _nanoseconds((time.monotonic() - self._started) * 1000),
+            "total_duration": round((time.monotonic() - self._started) * 1000 * _NS_PER_MS),
             "load_duration": 0,
             "prompt_eval_count": reply.prompt_tokens,
             "prompt_eval_cached_count": reply.cached_tokens,
-            "prompt_eval_duration": _nanoseconds(reply.prefill_ms),
+            "prompt_eval_duration": round(reply.prefill_ms * _NS_PER_MS),
             "eval_count": reply.generated_tokens,
-            "eval_duration": _nanoseconds(reply.decode_ms),
+            "eval_duration": round(reply.decode_ms * _NS_PER_MS),
         }
 
     def _piece(self, text: str = "", thinking: str = "", calls: Sequence[Json] = ()) -> Json:
@@ -251,7 +253,3 @@ def _call(call: ToolCallDetected, index: int) -> Json:
 
 def _line(value: Json) -> str:
     return f"{to_json(value)}\n"
-
-
-def _nanoseconds(milliseconds: float) -> int:
-    return round(milliseconds * 1_000_000)

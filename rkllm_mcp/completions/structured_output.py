@@ -85,8 +85,18 @@ class ResponseFormat:
 
     def read(self, text: str) -> str:
         """Return the text of an answer; a FormatMismatchError if it is not JSON, or does not match the form."""
-        if self.text is not None:
-            return self._read_text(text.strip(), self.text)
+        form = self.text
+        if form is not None:
+            text = text.strip()
+            if form.kind == "choice":
+                choices = cast("list[str]", json.loads(form.text))
+                chosen = next((choice for choice in choices if choice.casefold() == text.casefold()), None)
+                if chosen is None:
+                    raise FormatMismatchError(f"it is none of {form.text}"[:_LONGEST_REASON])
+                return chosen
+            if not answer_constraint(form).allows(text):
+                raise FormatMismatchError(f"it is not {_KINDS[form.kind]}")
+            return text
         try:
             written: Any = json.loads(text, parse_constant=no_constant)
             self._check(written)
@@ -99,16 +109,6 @@ class ResponseFormat:
             self._check(value)
             return json.dumps(value, ensure_ascii=False)
         return text.strip()
-
-    def _read_text(self, text: str, grammar: AnswerGrammar) -> str:
-        if grammar.kind == "choice":
-            choices = cast("list[str]", json.loads(grammar.text))
-            if (chosen := next((choice for choice in choices if choice.casefold() == text.casefold()), None)) is None:
-                raise FormatMismatchError(f"it is none of {grammar.text}"[:_LONGEST_REASON])
-            return chosen
-        if not answer_constraint(grammar).allows(text):
-            raise FormatMismatchError(f"it is not {_KINDS[grammar.kind]}")
-        return text
 
     def _check(self, value: Any) -> None:
         if self.schema is None:

@@ -5,7 +5,8 @@ It opens no resources, so a test can call it without a socket.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -81,7 +82,7 @@ def create_app(
     # One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters.
     entries: list[BaseRoute] = []
     for path in sorted(paths, key=lambda path: path.count("{")):
-        entry = StarletteRoute(path, _dispatch(path, paths[path], rights), methods=list(paths[path]))
+        entry = StarletteRoute(path, partial(_dispatch, path, paths[path], rights), methods=list(paths[path]))
         if "{" not in path:
             # It takes every method and refuses those that it has not, before a path with parameters is asked.
             entry.methods = None
@@ -100,16 +101,13 @@ def create_app(
     return RequestMiddleware(route_request, service, [route.path for route in routes if route.is_open])
 
 
-def _dispatch(
-    path: str, methods: Mapping[str, Route], rights: Mapping[tuple[str, str], Row]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def dispatch(request: Request) -> Response:
-        request.scope[ROUTE] = path
-        method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
-        if method not in methods:
-            allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
-            raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
-        check_rights(rights, method, path, request.state.rights)
-        return await methods[method].response(request)
-
-    return dispatch
+async def _dispatch(
+    path: str, methods: Mapping[str, Route], rights: Mapping[tuple[str, str], Row], request: Request
+) -> Response:
+    request.scope[ROUTE] = path
+    method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
+    if method not in methods:
+        allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
+        raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
+    check_rights(rights, method, path, request.state.rights)
+    return await methods[method].response(request)

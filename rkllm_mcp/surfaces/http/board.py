@@ -259,7 +259,10 @@ async def board(request: Request) -> dict[str, Any]:
         usage,
         npu_load=now.npu_load,
         temperature_c=now.temperature_c,
-        memory={"total_mb": _megabytes(now.memory_total), "available_mb": _megabytes(now.memory_available)},
+        memory={
+            "total_mb": None if now.memory_total is None else now.memory_total // MEBIBYTE,
+            "available_mb": None if now.memory_available is None else now.memory_available // MEBIBYTE,
+        },
         model=model_host.name,
         runtime=engine.version or "" if engine else "",
         emulated=model_host.is_emulated,
@@ -388,7 +391,3 @@ async def tokens(request: Request) -> TokensResponse:
         return TokensResponse(tokens=None, exact=False)
     total = await count_tokens(request, body.texts, model_host.npu.form.tokenizer, model_host.listing.context_tokens)
     return TokensResponse(tokens=total.tokens, exact=total.is_exact)
-
-
-def _megabytes(count: int | None) -> int | None:
-    return None if count is None else count // MEBIBYTE

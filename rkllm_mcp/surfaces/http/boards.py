@@ -120,7 +120,8 @@ async def invite_board(request: Request) -> Invitation:
     if service.config.service.boards_secret is None:
         async with service.adding:
             await to_thread.run_sync(set_value, service.config_file, "service", "boards_secret", new_boards_secret())
-            await _reload(service)
+            if service.reload is not None:
+                await service.reload()
     return Invitation(code=service.invitations.invite())
 
 
@@ -154,8 +155,8 @@ async def join_board(request: Request) -> Joined:
             # A Host header may leave out the port, which an address of [[boards]] has.
             if own_address.endswith("]") or not own_address.rpartition(":")[2].isdecimal():
                 own_address = f"{own_address}:{config.service.port}"
-            own = {"name": "board1", "address": own_address}
-            listed.append({**own, **_model_entry(service.model_host.name, sees=service.model_host.takes_pictures)})
+            vision = {"vision": True} if service.model_host.takes_pictures else {}
+            listed.append({"name": "board1", "address": own_address, "models": [service.model_host.name], **vision})
         host = (request.client.host if request.client else "") or "127.0.0.1"
         address = body.address or f"{f'[{host}]' if ':' in host else host}:{body.port}"
         # A board that was set up anew, or did not get the answer, keeps its place.
@@ -164,7 +165,7 @@ async def join_board(request: Request) -> Joined:
         name = next(name for number in range(1, len(names) + 2) if (name := f"board{number}") not in names)
         entry = {"name": name, "address": address, **(listed[place] if place < len(listed) else {})}
         if body.model:
-            entry.update(_model_entry(body.model, sees=body.vision))
+            entry |= {"models": [body.model], **({"vision": True} if body.vision else {})}
         listed[place:] = [entry, *listed[place + 1 :]]
         await _write_boards(service, listed)
     secret = service.config.service.boards_secret or ""
@@ -203,10 +204,6 @@ async def take_boards(request: Request) -> ListTaken:
     return ListTaken(changed=is_new)
 
 
-def _model_entry(name: str, *, sees: bool) -> dict[str, Any]:
-    return {"models": [name], **({"vision": True} if sees else {})}
-
-
 async def _write_boards(service: ServiceState, listed: Sequence[Mapping[str, Any]]) -> None:
     """Write a list of boards into the configuration and put it in force; a 400 for one that cannot be used."""
     file = service.config_file
@@ -219,11 +216,7 @@ async def _write_boards(service: ServiceState, listed: Sequence[Mapping[str, Any
 
     try:
         await to_thread.run_sync(write)
-        await _reload(service)
+        if service.reload is not None:
+            await service.reload()
     except ConfigError as error:
         raise HTTPError(400, f"the list of boards cannot be written: {error}") from None
-
-
-async def _reload(service: ServiceState) -> None:
-    if service.reload is not None:
-        await service.reload()

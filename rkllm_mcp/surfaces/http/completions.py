@@ -376,24 +376,19 @@ async def _count_prompt(request: Request, read: RequestReader) -> int:
     prompt = ConversationPrompt(
         npu.form.tokenizer, npu.form.template, thinking=npu.form.thinks(question.options.thinking)
     )
-    total = await openai.count_tokens(
-        request, list(_texts(question)), npu.form.tokenizer, app.model_host.listing.context_tokens
-    )
+    texts: list[str] = []
+    for message in question.messages:
+        texts += (message.text, message.context, message.thinking)
+        texts += (result.text for result in message.results)
+        texts += (to_json(call.arguments) for call in message.calls)
+    texts += (tool.description for tool in question.tools)
+    total = await openai.count_tokens(request, texts, npu.form.tokenizer, app.model_host.listing.context_tokens)
     if not total.is_exact:
         # Of what does not fit anyway an estimate is enough.
         return total.tokens
     sight = await npu.chat_model.see_to_count(question.messages)
     parts = await run_work(request, prompt.parts, sight.messages, tools, sight.text)
     return sum(len(part.ids) for part in parts)
-
-
-def _texts(question: ChatRequest) -> Iterator[str]:
-    """Yield the texts of a conversation that may be long."""
-    for message in question.messages:
-        yield from (message.text, message.context, message.thinking)
-        yield from (result.text for result in message.results)
-        yield from map(to_json, (call.arguments for call in message.calls))
-    yield from (tool.description for tool in question.tools)
 
 
 async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
@@ -484,7 +479,7 @@ async def _make_reply(
         ):
             tenant = request.state.tenant
             await complete(
-                meter.assistant, service.conversation_cache, question, writer, [meter], tenant, writer.reply.begin
+                meter.tenant.app, service.conversation_cache, question, writer, [meter], tenant, writer.reply.begin
             )
         _check_end(writer.reply.end)
     except (RequestRefusedError, HTTPError) as error:

@@ -29,8 +29,6 @@ from rkllm_mcp.surfaces.http.streaming import EventStream
 from rkllm_mcp.text import stamp
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.assistant import App
-    from rkllm_mcp.messages import Conversation
     from rkllm_mcp.records import StoredConversation
 
 MARKDOWN = "text/markdown"
@@ -164,7 +162,7 @@ async def list_all(request: Request) -> dict[str, Any]:
 @Route("GET", "/v1/conversations/{id}", answers=(RouteResponse(Whole),), problems=(404,))
 async def show(request: Request) -> object:
     """Read a conversation."""
-    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    app, conversation_id, service = tenant_of(request).app, request.path_params["id"], service_of(request)
     opened = service.open_conversations.get_open(app, conversation_id)
     try:
         stored = await app.store.conversations.get(app.tenant, conversation_id)
@@ -182,13 +180,22 @@ async def show(request: Request) -> object:
         return Response(bytes(content), media_type=JSON)
     if opened is None:
         raise app.store.shared.catching_up or _missing(conversation_id)
-    return _open(opened)
+    # It is open and not stored: its turns with text.
+    turns = [
+        shown(TurnBody, message, **_EMPTY_TURN, pictures=[picture.digest for picture in message.pictures])
+        for message in opened.messages
+        if message.role in ("user", "assistant") and message.text.strip()
+    ]
+    title = turns[0]["text"][:60] if turns else ""
+    settings = json.loads(opened.settings or "{}")
+    unsaved = {"title": title, "created": "", "updated": "", "pinned": False, "system": opened.own_system}
+    return shown(Whole, opened, **unsaved, settings=settings, messages=turns)
 
 
 @Route("PATCH", "/v1/conversations/{id}", body=Changed, answers=(RouteResponse(Whole),), problems=(404, 409))
 async def change(request: Request) -> object:
     """Rename or pin a conversation, or change the options of its questions."""
-    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    app, conversation_id, service = tenant_of(request).app, request.path_params["id"], service_of(request)
     body = await bodies.read(request, Changed)
     values: dict[str, Any] = body.model_dump(exclude_none=True, include={"title", "pinned"})
     if body.settings is not None:
@@ -214,7 +221,7 @@ async def change(request: Request) -> object:
 )
 async def show_version(request: Request) -> object:
     """Go on with another version of a question."""
-    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    app, conversation_id, service = tenant_of(request).app, request.path_params["id"], service_of(request)
     body = await bodies.read(request, VersionBody)
     await service.answers.check_elsewhere(app, conversation_id)
     # No answer runs in it meanwhile; 409 if one does.
@@ -242,7 +249,7 @@ async def prompt(request: Request) -> PromptText:
 
     Only for the owner, whose system text it is.
     """
-    (app, conversation_id), service = _conversation_named(request), service_of(request)
+    app, conversation_id, service = tenant_of(request).app, request.path_params["id"], service_of(request)
     if app.tenant != OWNER:
         raise HTTPError(403, "what was sent to the model has the owner's texts; this takes a key of the owner")
     npu = app.model_host.npu
@@ -259,7 +266,7 @@ async def prompt(request: Request) -> PromptText:
 async def delete(request: Request) -> None:
     """Forget a conversation and the records of its tool calls."""
     check_own(request, "delete the owner's conversations")
-    app, conversation_id = _conversation_named(request)
+    app, conversation_id = tenant_of(request).app, request.path_params["id"]
     # An answer that is saved when it stops would restore the deleted conversation.
     await service_of(request).answers.stop(app, conversation_id)
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
@@ -275,7 +282,8 @@ async def delete(request: Request) -> None:
 )
 async def picture(request: Request) -> Response:
     """Read a picture of a question."""
-    (app, conversation_id), digest = _conversation_named(request), request.path_params["sha256"]
+    app, conversation_id = tenant_of(request).app, request.path_params["id"]
+    digest: str = request.path_params["sha256"]
     data = await app.store.conversations.picture(app.tenant, conversation_id, digest)
     opened = service_of(request).open_conversations.get_open(app, conversation_id)
     if data is None and opened is not None:
@@ -299,7 +307,7 @@ async def picture(request: Request) -> Response:
 )
 async def export(request: Request) -> Response:
     """Write a conversation as a file."""
-    app, conversation_id = _conversation_named(request)
+    app, conversation_id = tenant_of(request).app, request.path_params["id"]
     is_json = bodies.query(request, ExportQuery).format == "json"
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None:
@@ -314,7 +322,7 @@ async def export(request: Request) -> Response:
 @Route("POST", "/v1/conversations/{id}/cancel", answers=(RouteResponse(CancelResult),))
 async def cancel(request: Request) -> CancelResult:
     """Stop the answer under way in a conversation."""
-    app, conversation_id = _conversation_named(request)
+    app, conversation_id = tenant_of(request).app, request.path_params["id"]
     is_cancelled = service_of(request).answers.cancel(app, conversation_id)
     if not is_cancelled and app.store.leases is not None:
         is_cancelled = await app.store.leases.cancel(app.tenant, conversation_id)
@@ -337,7 +345,7 @@ async def cancel(request: Request) -> CancelResult:
 )
 async def stream(request: Request) -> Response:
     """Go on reading a detached answer."""
-    app, conversation_id = _conversation_named(request)
+    app, conversation_id = tenant_of(request).app, request.path_params["id"]
     after = bodies.query(request, StreamQuery).after
     key, leases = request.state.key, app.store.leases
     answer = service_of(request).answers.find_detached(app.tenant, key, conversation_id)
@@ -356,10 +364,6 @@ async def stream(request: Request) -> Response:
     return EventStream(write_events)
 
 
-def _conversation_named(request: Request) -> tuple[App, str]:
-    return tenant_of(request).app, request.path_params["id"]
-
-
 def _missing(conversation_id: str) -> HTTPError:
     return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
@@ -375,16 +379,3 @@ def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, A
     settings = json.loads(stored.settings or "{}")
     times = {"created": stamp(stored.created), "updated": stamp(stored.updated)}
     return shown(Whole, stored, **times, settings=settings, messages=turns)
-
-
-def _open(conversation: Conversation) -> dict[str, Any]:
-    """Return the turns with text of a conversation that is open and not stored."""
-    turns = [
-        shown(TurnBody, message, **_EMPTY_TURN, pictures=[picture.digest for picture in message.pictures])
-        for message in conversation.messages
-        if message.role in ("user", "assistant") and message.text.strip()
-    ]
-    title = turns[0]["text"][:60] if turns else ""
-    settings = json.loads(conversation.settings or "{}")
-    unsaved = {"title": title, "created": "", "updated": "", "pinned": False, "system": conversation.own_system}
-    return shown(Whole, conversation, **unsaved, settings=settings, messages=turns)

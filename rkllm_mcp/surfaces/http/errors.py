@@ -167,18 +167,14 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
     def __str__(self) -> str:
         return self.message
 
-    def detail(self) -> dict[str, Any]:
-        """The error as JSON, as it is in a body or at the end of a stream."""
-        usual = "server_error" if self.status >= 500 else "invalid_request_error"
-        kind, code = self.type or _TYPES.get(self.status, usual), self.code or _CODES.get(self.status)
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}
-
     def body(self, path: str = "") -> dict[str, Any]:
-        """The error in the shape of the API that ``path`` belongs to."""
+        """The error as JSON in the shape of the API that ``path`` belongs to, for a body or the end of a stream."""
         if path.startswith(OLLAMA):
             return {"error": self.message}
         if not path.startswith(ANTHROPIC):
-            return self.detail()
+            usual = "server_error" if self.status >= 500 else "invalid_request_error"
+            kind, code = self.type or _TYPES.get(self.status, usual), self.code or _CODES.get(self.status)
+            return {"error": {"message": self.message, "type": kind, "param": self.param, "code": code}}
         usual = "api_error" if self.status >= 500 else "invalid_request_error"
         kind = _ANTHROPIC_TYPES.get(self.status) or _TYPES.get(self.status, usual)
         where = f"{self.param}: " if self.param and self.param not in self.message else ""

@@ -121,10 +121,6 @@ class PromptBody(bodies.RequestBody):
     """What it is filled with."""
 
 
-def _is_given(name: str, type_: str) -> dict[str, Any]:
-    return {"required": [name], "properties": {name: {"type": type_}, "continue": {"const": False}}}
-
-
 class ExecuteBody(bodies.RequestBody):
     """A question."""
 
@@ -132,8 +128,8 @@ class ExecuteBody(bodies.RequestBody):
     model_config = ConfigDict(
         json_schema_extra={
             "oneOf": [
-                _is_given("message", "string"),
-                _is_given("prompt", "object"),
+                {"required": ["message"], "properties": {"message": {"type": "string"}, "continue": {"const": False}}},
+                {"required": ["prompt"], "properties": {"prompt": {"type": "object"}, "continue": {"const": False}}},
                 {"required": ["again"], "properties": {"again": {"const": True}, "continue": {"const": False}}},
                 {
                     "required": ["continue", "conversation"],
@@ -439,13 +435,13 @@ async def _answer_in_turn(
                     # The earlier part was counted when it came.
                     if earlier_events:
                         sink.feed(earlier_events)
-                    running.assistant = meter.assistant
+                    running.assistant = meter.tenant.app
                     if missed := request.state.missed_model:
                         sink.feed([status_line("other_model", missed=missed, name=service.model_host.name)])
-                    options = _answer_options(request, conversation, body, earlier_events, meter.assistant)
+                    options = _answer_options(request, conversation, body, earlier_events, meter.tenant.app)
                     options = replace(options, pictures=asked.pictures)
                     checked_question = _question(conversation, body, question, earlier_events)
-                    await meter.assistant.answer(conversation, checked_question, sink, options, [meter])
+                    await meter.tenant.app.answer(conversation, checked_question, sink, options, [meter])
         except Exception:
             # A reader that has left is told nothing: the question of a detached answer stays.
             is_refused = not running.is_detached

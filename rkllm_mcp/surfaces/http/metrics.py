@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from opentelemetry import trace
 from opentelemetry.propagate import extract
@@ -89,11 +90,11 @@ class Metrics:
 _NANOSECONDS = 1_000_000_000
 
 
+@dataclass(eq=False)
 class Traces:
     """Factory of spans; uses the process's tracer by default."""
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
-        self._tracer = tracer or trace.get_tracer("rkllm_mcp", __version__)
+    tracer: Tracer = field(default_factory=lambda: trace.get_tracer("rkllm_mcp", __version__))
 
     def request(self, method: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span of a request, current while it is answered; ``set_response`` completes it."""
@@ -101,7 +102,7 @@ class Traces:
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         context = extract(carrier) if carrier else None
         attributes = {"http.request.method": method}
-        return self._tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes)
+        return self.tracer.start_as_current_span(method, context, SpanKind.SERVER, attributes)
 
     def take(self, event: Event) -> None:
         """Add a child span for an event of an answer."""
@@ -126,7 +127,7 @@ class Traces:
     def _past(self, name: str, seconds: float, attributes: Attributes, *, is_error: bool = False) -> None:
         """Add a span that has just ended."""
         now = time.time_ns()
-        span = self._tracer.start_span(name, attributes=attributes, start_time=now - round(seconds * _NANOSECONDS))
+        span = self.tracer.start_span(name, attributes=attributes, start_time=now - round(seconds * _NANOSECONDS))
         if is_error:
             span.set_status(StatusCode.ERROR)
         span.end(now)

@@ -8,29 +8,32 @@ from __future__ import annotations
 import base64
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
+import anyio
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rkllm_mcp.completions.api import Positive, TokenId
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
 from rkllm_mcp.prompt.tokenizer import PIECE_CHARS, ModelTokenizer, PlainText, pieces_of
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import run_work, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import evaluate_in_turn, list_response
+from rkllm_mcp.surfaces.http.streaming import list_response, queue_place, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import AuxiliaryModel
 
 
+T = TypeVar("T")
 # As many as OpenAI takes.
 MOST_TEXTS = 2048
 # As long as the longest context window of any model here.
@@ -111,7 +114,7 @@ def embedder_of(request: Request) -> AuxiliaryModel:
 
 async def embed_in_turn(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
     """Return the vectors of texts, once the request's turn has come."""
-    cost = partial(_cost, request, texts, embedder_of(request).tokenizer)
+    cost = partial(count_tokens, request, texts, embedder_of(request).tokenizer)
     return await evaluate_in_turn(
         request,
         tenant_of(request).app.config.service.embedding_model,
@@ -179,8 +182,36 @@ def _count(texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
     return sum(len(tokenizer.encode([PlainText(text)])) for text in texts)
 
 
-async def _cost(request: Request, texts: Sequence[str], tokenizer: ModelTokenizer) -> int:
-    return (await count_tokens(request, texts, tokenizer)).tokens
+async def evaluate_in_turn(
+    request: Request,
+    name: str | None,
+    work: Callable[[AuxiliaryModel], Awaitable[T]],
+    cost: Callable[[], Awaitable[TokenTotal]],
+) -> T:
+    """Return what ``work`` evaluates with a configured model, or the chat model, once the request's turn has come.
+
+    ``cost`` counts its tokens, also of an evaluation that was cancelled; it is called where there is a quota. What
+    cannot be evaluated costs nothing. See ``queue_place`` for refusals.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+
+    async def in_its_turn() -> T:
+        is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
+        model = None if is_auxiliary else ""
+        async with queue_place(request, "evaluation", model=model) as queue_slot, queue_slot.turn():
+            # Counted before, since that can be cancelled.
+            tokens = (await cost()).tokens if service.quota.limit(tenant) is not None else 0
+            try:
+                return await work(tenant_of(request).app.model_host.evaluator(name))
+            except RkllmMcpError:
+                tokens = 0
+                raise
+            finally:
+                if tokens:
+                    with anyio.CancelScope(shield=True):
+                        await service.quota.spend(tenant, tokens)
+
+    return await while_connected(request, in_its_turn)
 
 
 class Document(DocumentedModel):
@@ -223,7 +254,7 @@ async def rerank(request: Request) -> dict[str, Any]:
     texts = [document if isinstance(document, str) else document.text for document in body.documents]
     # The query is evaluated with each document.
     queries = [body.query] * len(texts)
-    cost = partial(_cost, request, [*queries, *texts], ranker.tokenizer)
+    cost = partial(count_tokens, request, [*queries, *texts], ranker.tokenizer)
 
     scores = await evaluate_in_turn(
         request, app.config.service.ranking_model, lambda ranker: ranker.rerank(body.query, texts), cost

@@ -72,7 +72,8 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
 
 def _operation(route: Route, schemas: _Schemas) -> Json:
     words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
-    operation: Json = {"summary": route.summary, "operationId": f"{route.method.lower()}_{words or 'page'}"}
+    summary = (route.handler.__doc__ or "").partition("\n")[0].removesuffix(".")
+    operation: Json = {"summary": summary, "operationId": f"{route.method.lower()}_{words or 'page'}"}
     if parameters := list(_parameters(route)):
         operation["parameters"] = parameters
     if route.body is not None:

@@ -74,8 +74,3 @@ class Route:
         if reply is None:
             return Response(status_code=status)
         return JSONResponse(reply.model_dump(mode="json") if isinstance(reply, BaseModel) else reply, status)
-
-    @property
-    def summary(self) -> str:
-        """The first line of the handler's docstring, without its full stop."""
-        return (self.handler.__doc__ or "").partition("\n")[0].removesuffix(".")

@@ -106,7 +106,7 @@ async def perform(service: ServiceState, name: str, schedule: Schedule, run: Sch
             service.open_conversations.drop(app, conversation.id)
             with service.tenants.using():
                 async with meter_answer(service, name) as meter:
-                    app = running.assistant = meter.assistant
+                    app = running.assistant = meter.tenant.app
                     language: Language = schedule.language
                     now = describe_moment(time.time(), read_zone(schedule.zone), language)
                     context = translate("model.scheduled", language, now=now)

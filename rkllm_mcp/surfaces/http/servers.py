@@ -81,7 +81,10 @@ async def list_servers(request: Request) -> dict[str, Any]:
                 if tool.server == server.spec.name and not tool.on_demand
             ),
             "enabled": app.toolbox.switches.is_server_on(server.spec.name),
-            "can_log_in": is_owner and server.failure == "login" and _has_login(server.spec),
+            "can_log_in": is_owner
+            and server.failure == "login"
+            and isinstance(server.spec, RemoteServer)
+            and server.spec.auth == "oauth",
         }
         for server in app.toolbox.connections
     ]
@@ -384,7 +387,8 @@ async def log_in(request: Request) -> dict[str, Any]:
     body = await bodies.read(request, LoginBody)
     _check(refusal_of_key(request))
     name, tenants = _server_name(request), service_of(request).tenants
-    if not any(server.name == name and _has_login(server) for server in tenant_of(request).app.config.servers):
+    remote = (server for server in tenant_of(request).app.config.servers if isinstance(server, RemoteServer))
+    if not any(server.name == name and server.auth == "oauth" for server in remote):
         raise HTTPError(409, f'{name!r} has no login with a browser (auth = "oauth")', param="name")
     if not body.address:
         login = tenants.log_in(name)
@@ -422,10 +426,6 @@ def _server_name(request: Request) -> str:
     if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
     return name
-
-
-def _has_login(spec: object) -> bool:
-    return isinstance(spec, RemoteServer) and spec.auth == "oauth"
 
 
 def _check(refusal: HTTPError | None) -> None:

@@ -41,7 +41,6 @@ from rkllm_mcp.surfaces.http.state import (
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.environment import AuxiliaryModel
     from rkllm_mcp.app.tenants import Tenant
     from rkllm_mcp.surfaces.http.state import ServiceState
 
@@ -95,7 +94,7 @@ class EventStream(Response):
         heartbeat: bytes = HEARTBEAT,
         heartbeat_s: float = HEARTBEAT_S,
         stall_s: float = STALL_S,
-        failure: Callable[[HTTPError], bytes] = lambda problem: records([to_json(problem.detail())]),
+        failure: Callable[[HTTPError], bytes] = lambda problem: records([to_json(problem.body())]),
     ) -> None:
         # no-transform and X-Accel-Buffering: a proxy that buffers or compresses would delay every record.
         default_headers = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
@@ -279,7 +278,6 @@ async def _when_gone(receive: Receive, leave: Callable[[], object]) -> None:
     leave()
 
 
-_T = TypeVar("_T")
 _TEXT_EVENTS = frozenset({Text, Thinking})
 
 
@@ -415,24 +413,23 @@ async def queue_place(
         raise stopping() from None
 
 
+@dataclass(eq=False)
 class AnswerMeter(Step):
     """The step that counts an answer in metrics, traces and quota; it belongs to the assistant that answers."""
 
-    def __init__(self, service: ServiceState, tenant: Tenant) -> None:
-        self._service = service
-        self._tenant = tenant
-        self.assistant = tenant.app
+    service: ServiceState
+    tenant: Tenant
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Count the events; the cause of an internal error is hidden."""
         for event in batch:
             # Most events are text, which counts nothing.
             if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
-                self._service.metrics.take(event)
-                self._service.traces.take(event)
+                self.service.metrics.take(event)
+                self.service.traces.take(event)
                 if isinstance(event, Usage):
-                    for name in {OWNER, self._tenant.name}:
-                        self._service.usage[name].take(event)
+                    for name in {OWNER, self.tenant.name}:
+                        self.service.usage[name].take(event)
                 elif isinstance(event, End) and event.cause is not None and not isinstance(event.cause, RkllmMcpError):
                     # The end of an answer that failed by a mistake of ours says nothing of it to a client.
                     batch = [*batch[:-1], replace(event, error=unforeseen_message())]
@@ -440,8 +437,8 @@ class AnswerMeter(Step):
 
     async def settle(self) -> None:
         """Count the tokens so far against the quota."""
-        if tokens := self.assistant.usage.settle():
-            await self._service.quota.spend(self._tenant, tokens)
+        if tokens := self.tenant.app.usage.settle():
+            await self.service.quota.spend(self.tenant, tokens)
 
 
 @asynccontextmanager
@@ -460,35 +457,3 @@ async def load_in_turn(request: Request) -> None:
     """Wait in its turn until the model that a request chose is loaded; see ``queue_place``."""
     async with queue_place(request, model=chosen_model(request), may_load=True) as queue_slot, queue_slot.turn():
         await tenant_of(request).app.model_host.ready()
-
-
-async def evaluate_in_turn(
-    request: Request,
-    name: str | None,
-    work: Callable[[AuxiliaryModel], Awaitable[_T]],
-    cost: Callable[[], Awaitable[int]],
-) -> _T:
-    """Return what ``work`` evaluates with a configured model, or the chat model, once the request's turn has come.
-
-    ``cost`` counts its tokens, also of an evaluation that was cancelled; it is called where there is a quota. What
-    cannot be evaluated costs nothing. See ``queue_place`` for refusals.
-    """
-    service, tenant = service_of(request), tenant_of(request)
-
-    async def in_its_turn() -> _T:
-        is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
-        model = None if is_auxiliary else ""
-        async with queue_place(request, "evaluation", model=model) as queue_slot, queue_slot.turn():
-            # Counted before, since that can be cancelled.
-            tokens = await cost() if service.quota.limit(tenant) is not None else 0
-            try:
-                return await work(tenant_of(request).app.model_host.evaluator(name))
-            except RkllmMcpError:
-                tokens = 0
-                raise
-            finally:
-                if tokens:
-                    with anyio.CancelScope(shield=True):
-                        await service.quota.spend(tenant, tokens)
-
-    return await while_connected(request, in_its_turn)
