@@ -118,7 +118,14 @@ class ConversationPrompt:
         self._thinking = self._thinking if thinking is None else thinking
         (system, person), body = _split_system(as_read(messages))
         unfinished, body = (body[-1], body[:-1]) if continues else (None, body)
-        self._use_pictures(pictures)
+        if pictures != self._pictures:
+            # Forget the turns from the first one on whose pictures have another text from now on.
+            earlier, self._pictures = self._pictures, pictures
+            for index, turn in enumerate(self._turns):
+                shown = turn.message.all_pictures
+                if shown and earlier.segments(shown) != pictures.segments(shown):
+                    del self._turns[index:]
+                    break
         # Before the prefix, which may be written again.
         generated = self._generated_ids(unfinished)
         self._write_prefix(system, person, tuple(tools), budget)
@@ -157,17 +164,6 @@ class ConversationPrompt:
         if len(ids) > budget.prompt_limit_tokens:
             return None
         return Prompt(ids, budget.new_tokens_after(len(ids)), self._shared_end)
-
-    def _use_pictures(self, pictures: PictureText) -> None:
-        """Forget the turns from the first one on whose pictures have another text from now on."""
-        if pictures == self._pictures:
-            return
-        before, self._pictures = self._pictures, pictures
-        for index, turn in enumerate(self._turns):
-            turn_pictures = turn.message.all_pictures
-            if turn_pictures and before.segments(turn_pictures) != pictures.segments(turn_pictures):
-                del self._turns[index:]
-                return
 
     def store_answer(self, message: Message, generated: Sequence[int]) -> None:
         """Store the ids that the model delivered for the last prepared prompt as the turn ``message``.

@@ -68,7 +68,13 @@ class Templates(Mapping[str, ChatTemplate]):
             if prefix is not None:
                 values["head_form"] = PrefixLayout(**_values(prefix))
             if tools is not None:
-                values["tool_form"] = _tool_form(tools)
+                texts = _values(tools)
+                form = texts.pop("form", None)
+                if form is None:
+                    empty: dict[str, Any] = {each.name: "" for each in fields(ToolForm) if each.default is MISSING}
+                    values["tool_form"] = ToolForm(**{**empty, **texts})
+                else:
+                    values["tool_form"] = replace(TOOL_FORMS[form], **texts)
             self._read[name] = replace(self[base], **values) if base else ChatTemplate(**values)
         return self._read[name]
 
@@ -88,15 +94,6 @@ class Templates(Mapping[str, ChatTemplate]):
 
     def _table(self, name: str) -> dict[str, Any]:
         return parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8"))
-
-
-def _tool_form(table: dict[str, Any]) -> ToolForm:
-    values = _values(table)
-    form = values.pop("form", None)
-    if form is not None:
-        return replace(TOOL_FORMS[form], **values)
-    empty: dict[str, Any] = {form_field.name: "" for form_field in fields(ToolForm) if form_field.default is MISSING}
-    return ToolForm(**{**empty, **values})
 
 
 def _values(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,7 +191,8 @@ class ChatTemplate:
             return self._clean_segments([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":
             calls = self.tool_form.calls(message.calls, after_text=bool(message.text))
-            opening = self._assistant_opening(before) + (self.before_answer if message.text or calls else "")
+            opening = "" if self._goes_on(before) else self._closing_before(before) + self.assistant_opening
+            opening += self.before_answer if message.text or calls else ""
             return self._clean_segments([ControlText(opening), PlainText(message.text), *calls, *self.closing(message)])
         raise ValueError("a system message can only be the first of a conversation")
 
@@ -205,7 +206,7 @@ class ChatTemplate:
         if self._goes_on(before):
             return [ControlText(self.open_thinking if thinking else "")]
         return [
-            ControlText(self._assistant_opening(before)),
+            ControlText(self._closing_before(before) + self.assistant_opening),
             ControlText(self.open_thinking if thinking else self.no_thinking),
         ]
 
@@ -213,9 +214,6 @@ class ChatTemplate:
         """Return the open turn of an answer that the model goes on with."""
         opening = [*self.opening(thinking=False, before=before), ControlText(self.before_answer)]
         return self._clean_segments([*opening, PlainText(message.text)])
-
-    def _assistant_opening(self, before: Before) -> str:
-        return "" if self._goes_on(before) else self._closing_before(before) + self.assistant_opening
 
     def _goes_on(self, before: Before) -> bool:
         return before == "tool" and self.results_stay_in_turn

@@ -171,7 +171,15 @@ class ModelTokenizer:
         limit = sys.maxsize if at_most is None else at_most
         ids: list[int] = []
         for part in self._parts(segments):
-            ids += [part] if isinstance(part, int) else self._encode_plain(part, limit - len(ids))
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
+                encodable = part.encode("utf-8", "replace").decode("utf-8")
+                for piece in chain.from_iterable(map(pieces_of, self._split_control_names(encodable))):
+                    ids += self._encode_unnamed(piece)
+                    if len(ids) > limit:
+                        break
             if len(ids) > limit:
                 break
         return ids
@@ -235,17 +243,6 @@ class ModelTokenizer:
                 else:
                     text += piece
         yield text
-
-    def _encode_plain(self, text: str, limit: int) -> list[int]:
-        """Return the ids of text without control tokens, or more than ``limit`` of them."""
-        # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
-        encodable = text.encode("utf-8", "replace").decode("utf-8")
-        ids: list[int] = []
-        for piece in chain.from_iterable(map(pieces_of, self._split_control_names(encodable))):
-            ids += self._encode_unnamed(piece)
-            if len(ids) > limit:
-                break
-        return ids
 
     def _split_control_names(self, text: str) -> Iterable[str]:
         """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""

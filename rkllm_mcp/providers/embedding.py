@@ -80,11 +80,18 @@ async def rank_documents(
     Raises:
         GenerationError: a document does not fit, the runtime returns no logits, or yes or no is not a single token.
     """
-    yes, no = _word_id(tokenizer, "yes"), _word_id(tokenizer, "no")
+    answers: list[int] = []
+    for word in ("yes", "no"):
+        ids = tokenizer.encode([PlainText(word)])
+        if len(ids) != 1:
+            raise InputRefusedError(
+                f"this model has no token for {word!r}; rank with a model made for it (Qwen3-Reranker)"
+            )
+        answers += ids
     texts = (f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}" for document in documents)
     questions = [[ControlText(_BEFORE), PlainText(text), ControlText(_BEHIND)] for text in texts]
     prompts = await _encode_in_parts(tokenizer, questions, (), engine.context_tokens)
-    return await engine.rerank(prompts, yes, no)
+    return await engine.rerank(prompts, *answers)
 
 
 async def _encode_in_parts(
@@ -110,10 +117,3 @@ def _encode(
             raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
         encoded.append(ids)
     return encoded
-
-
-def _word_id(tokenizer: ModelTokenizer, word: str) -> int:
-    ids = tokenizer.encode([PlainText(word)])
-    if len(ids) != 1:
-        raise InputRefusedError(f"this model has no token for {word!r}; rank with a model made for it (Qwen3-Reranker)")
-    return ids[0]

@@ -10,7 +10,7 @@ that a call is never made twice. The second model finishes the answer; the next 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.config.sections import Occasion
@@ -24,15 +24,15 @@ from rkllm_mcp.providers.remote import RemoteModel
 GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat what is there.]"
 
 
+@dataclass(eq=False)
 class FallbackModel:
-    """A ``StatefulModel`` on two models, with the ``rules`` that hand over from the first to the second."""
+    """A ``StatefulModel`` on two models, with the rules that hand over from the first to the second."""
 
-    def __init__(self, first: StatefulModel, second: RemoteModel, rules: Collection[Occasion]) -> None:
-        self._first = first
-        self._second = second
-        self._rules = frozenset(rules)
-        self._answering = 0
-        self._handed_over: set[str] = set()
+    _first: StatefulModel
+    _second: RemoteModel
+    _rules: Collection[Occasion]
+    _answering: int = 0
+    _handed_over: set[str] = field(default_factory=set[str])
 
     async def respond(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink

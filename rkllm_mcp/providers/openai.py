@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rkllm_mcp.messages import Conversation, as_list, as_mapping
@@ -28,11 +28,17 @@ def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[s
     if service.preset.takes_sampling:
         values = model_round.options.sampling.values_by_option()
         sampling = {name: values[option] for name, option in names_in("openai").items() if option in values}
+    limit: dict[str, int] = {}
+    if model_round.options.max_new_tokens is not None:
+        # OpenAI's newer models reject the old name, older services do not know the new one.
+        keys = ("max_completion_tokens", "max_tokens")
+        ordered = keys if service.is_vendors_own else keys[::-1]
+        limit[next((key for key in ordered if key not in refused), ordered[0])] = model_round.options.max_new_tokens
     body: dict[str, Any] = {
         "model": service.model,
         "messages": messages,
         "stream_options": {"include_usage": True},
-        **_limit(service, model_round, refused),
+        **limit,
         **sampling,
     }
     thinking = service.thinking if model_round.options.thinking is None else model_round.options.thinking
@@ -114,17 +120,6 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
         yield {"role": "tool", "tool_call_id": wire_id(result.call_id), "content": text}
     if turn.text:
         yield {"role": "user", "content": turn.text}
-
-
-def _limit(service: RemoteSettings, model_round: Round, refused: frozenset[str]) -> dict[str, int]:
-    """Return the token limit under the parameter name that the service accepts."""
-    limit = model_round.options.max_new_tokens
-    if limit is None:
-        return {}
-    # OpenAI's newer models reject the old name, older services do not know the new one.
-    keys = ("max_completion_tokens", "max_tokens")
-    ordered: Sequence[str] = keys if service.is_vendors_own else keys[::-1]
-    return {next((key for key in ordered if key not in refused), ordered[0]): limit}
 
 
 def _choice(model_round: Round) -> dict[str, Any]:

@@ -297,21 +297,14 @@ class RemoteModel(ABC):
             has_begun = answer.has_content
             raise (broken_off(self.service, str(error)) if has_begun else unreachable(error, self.service)) from None
         except sdk.status_error as error:
-            raise self._error(error, model_round, request, answer) from None
+            problem = problem_of(error, self.service)
+            part = None if answer.has_content else rejected_part(problem, request)
+            if part is not None:
+                raise _AskOtherwiseError(part) from None
+            raise failure(problem, self.service, _prompt_tokens(model_round)) from None
         except ValueError as error:
             # Invalid JSON or UTF-8.
             raise (broken_off(self.service, str(error)) if answer.has_content else no_stream(self.service)) from None
-
-    def _error(
-        self, error: Exception, model_round: Round, request: Mapping[str, Any], answer: TurnBuilder
-    ) -> Exception:
-        """Return the exception for an error that the service reported."""
-        problem = problem_of(error, self.service)
-        if not answer.has_content:
-            part = rejected_part(problem, request)
-            if part is not None:
-                return _AskOtherwiseError(part)
-        return failure(problem, self.service, _prompt_tokens(model_round))
 
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
@@ -360,12 +353,11 @@ def sdk_of(module: Any, status_error: type[Exception], create: Callable[..., Any
     return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), status_error)
 
 
+@dataclass(eq=False)
 class _AskOtherwiseError(Exception):
     """The service rejected an optional part of the request."""
 
-    def __init__(self, part: str) -> None:
-        super().__init__(part)
-        self.part = part
+    part: str
 
 
 def _prompt_tokens(model_round: Round) -> int:

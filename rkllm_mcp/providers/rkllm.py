@@ -238,7 +238,8 @@ class RkllmModel:
         marker_ids = form.tokenizer.encode([ControlText(text) for text in texts])
         self._markers = form.tokenizer.special_ids.intersection(marker_ids)
         self._special = self._stops | form.tokenizer.special_ids
-        self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
+        # By the conversation's id, of those that are in memory.
+        self.prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
         # True once the runtime and tokenizer.json agreed about the text of tokens.
         self._is_own_tokenizer = False
@@ -250,7 +251,7 @@ class RkllmModel:
     ) -> Turn:
         """See ``ChatModel.respond``."""
         sight = await self._see(conversation, sink)
-        conversation_prompt = self._prompts.pop(conversation.id, None)
+        conversation_prompt = self.prompts.pop(conversation.id, None)
         if conversation_prompt is None:
             tokenizer, template = self.form.tokenizer, self.form.template
             conversation_prompt = ConversationPrompt(tokenizer, template, thinking=self.form.think)
@@ -323,7 +324,7 @@ class RkllmModel:
             The turn; None if the run gave way, if more than ``most_prefilled`` tokens would have to be prefilled, or if
             ``ConversationPrompt.aside`` has no prompt for it.
         """
-        conversation_prompt = self._prompts.get(conversation.id)
+        conversation_prompt = self.prompts.get(conversation.id)
         if conversation_prompt is None or not conversation.messages:
             return None
         budget = Budget(self._engine.context_tokens, max_new_tokens)
@@ -361,15 +362,11 @@ class RkllmModel:
     def forget(self, conversation_id: str) -> None:
         """Drop the state of a conversation that will not continue."""
         self.over(conversation_id)
-        self._prompts.pop(conversation_id, None)
-
-    def prompt_of(self, conversation_id: str) -> ConversationPrompt | None:
-        """Return the prompt of a conversation; None if it is not in memory."""
-        return self._prompts.get(conversation_id)
+        self.prompts.pop(conversation_id, None)
 
     def branch(self, conversation_id: str, new_id: str) -> None:
         """See ``StatefulModel.branch``."""
-        if (prompt := self._prompts.get(conversation_id)) is not None:
+        if (prompt := self.prompts.get(conversation_id)) is not None:
             self._store_prompt(new_id, prompt.copy())
 
     async def _see(self, conversation: Conversation, sink: EventSink) -> Sight:
@@ -621,9 +618,9 @@ class RkllmModel:
         return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
     def _store_prompt(self, conversation_id: str, prompt: ConversationPrompt) -> None:
-        self._prompts[conversation_id] = prompt
-        if len(self._prompts) > LEDGERS_KEPT:
-            self._prompts.popitem(last=False)
+        self.prompts[conversation_id] = prompt
+        if len(self.prompts) > LEDGERS_KEPT:
+            self.prompts.popitem(last=False)
 
 
 def join_stats(parts: Sequence[RunStats]) -> RunStats:

@@ -29,7 +29,8 @@ class Calls:
     """Calls of one engine, and the settings they made."""
 
     _pending: deque[_PendingCall] = field(default_factory=deque[_PendingCall])
-    _settings: dict[str, CallCommand] = field(default_factory=dict[str, CallCommand])
+    # By name, in the order in which they were made.
+    settings: dict[str, CallCommand] = field(default_factory=dict[str, CallCommand])
     _refusals: dict[str, str] = field(default_factory=dict[str, str])
 
     def __bool__(self) -> bool:
@@ -40,11 +41,6 @@ class Calls:
     def is_restoring(self) -> bool:
         """True while a new worker has not confirmed all settings."""
         return any(call.value is None for call in self._pending)
-
-    @property
-    def standing(self) -> tuple[str, ...]:
-        """Names of the settings, in the order in which they were made."""
-        return tuple(self._settings)
 
     def check(self) -> None:
         """Raise RunRejectedError if a new worker refused a setting that had been made before."""
@@ -67,13 +63,13 @@ class Calls:
 
     def drop(self, name: str) -> None:
         """Forget a setting."""
-        self._settings.pop(name, None)
+        self.settings.pop(name, None)
         self._refusals.pop(name, None)
 
     def restore(self, send: Callable[[bytes], None]) -> None:
         """Send all settings to a new worker."""
         self._refusals.clear()
-        for name, command in self._settings.items():
+        for name, command in self.settings.items():
             self._pending.append(_PendingCall(command, name, None))
             send(pack(command))
 
@@ -85,7 +81,7 @@ class Calls:
         call = self._pending.popleft()
         if call.setting and not answer.failure:
             self.drop(call.setting)
-            self._settings[call.setting] = call.command
+            self.settings[call.setting] = call.command
         elif call.value is None and call.command.name == _SAVES_TIME_ONLY:
             self.drop(call.setting)
         elif call.value is None:

@@ -183,7 +183,7 @@ class Engine:
     @property
     def adapters(self) -> tuple[str, ...]:
         """Names of the loaded LoRA adapters."""
-        settings = self._calls.standing
+        settings = self._calls.settings
         return tuple(name.removeprefix(LORA_SETTING) for name in settings if name.startswith(LORA_SETTING))
 
     def count_uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
@@ -401,7 +401,7 @@ class Engine:
             InputRefusedError: the file does not exist.
             RunRejectedError: it belongs to another model or release.
         """
-        if _PROMPT_CACHE in self._calls.standing:
+        if _PROMPT_CACHE in self._calls.settings:
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
         arguments = {"path": str(existing_file(path))}
@@ -409,7 +409,7 @@ class Engine:
 
     async def release_prompt_cache(self) -> None:
         """Release the loaded prompt cache, if there is one."""
-        if _PROMPT_CACHE in self._calls.standing:
+        if _PROMPT_CACHE in self._calls.settings:
             await self.call("release_prompt_cache", {}, cold=False)
             self._calls.drop(_PROMPT_CACHE)
 

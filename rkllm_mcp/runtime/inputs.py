@@ -61,19 +61,22 @@ def check_input(prompt: Input, context_tokens: int) -> None:
         InputRefusedError: it is empty, or its parts do not fit each other.
         PromptTooLongError: it leaves no room for a single token. Some runtimes die of that instead of refusing it.
     """
-    if isinstance(prompt, TokenInput):
-        _require(bool(prompt.tokens), "the prompt has no tokens")
-    else:
-        _require(bool(prompt.text), "the prompt has no text")
-        require_c_text(prompt.text)
-        _require(prompt.values.typecode == "f", "embeddings have to be float32; use array('f', values)")
-        rows = token_count(prompt)
-        fits = rows > 0 and bool(prompt.values) and len(prompt.values) % rows == 0
-        _require(fits, f"{len(prompt.values)} floats are not {rows} rows of one width; check the counts")
-        marks = prompt.text.count(IMAGE_MARK)
-        fits = marks == prompt.images
-        _require(fits, f"the text has {marks} {IMAGE_MARK} for {prompt.images} images; write one for each")
     tokens = token_count(prompt)
+    if isinstance(prompt, TokenInput):
+        if not prompt.tokens:
+            raise InputRefusedError("the prompt has no tokens")
+    else:
+        if not prompt.text:
+            raise InputRefusedError("the prompt has no text")
+        require_c_text(prompt.text)
+        if prompt.values.typecode != "f":
+            raise InputRefusedError("embeddings have to be float32; use array('f', values)")
+        values, marks = len(prompt.values), prompt.text.count(IMAGE_MARK)
+        if tokens <= 0 or not values or values % tokens:
+            raise InputRefusedError(f"{values} floats are not {tokens} rows of one width; check the counts")
+        if marks != prompt.images:
+            problem = f"the text has {marks} {IMAGE_MARK} for {prompt.images} images; write one for each"
+            raise InputRefusedError(problem)
     if tokens >= context_tokens:
         raise PromptTooLongError(tokens, context_tokens - 1)
 
@@ -81,10 +84,11 @@ def check_input(prompt: Input, context_tokens: int) -> None:
 def require_c_text(*texts: str) -> None:
     """Refuse text that cannot be passed to C."""
     for text in texts:
-        _require("\0" not in text, "the text holds a NUL character, where C would end it; leave it out")
+        if "\0" in text:
+            raise InputRefusedError("the text holds a NUL character, where C would end it; leave it out")
         # Half of a pair: an undecodable byte of a file or a terminal
-        is_encodable = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
-        _require(is_encodable, "the text holds half a character (a surrogate), which is no UTF-8; leave it out")
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputRefusedError("the text holds half a character (a surrogate), which is no UTF-8; leave it out")
 
 
 def check_support(prompt: Input, abi: Abi, version: str) -> None:
@@ -151,8 +155,3 @@ def existing_file(path: str | PathLike[str]) -> Path:
     if not file.is_file():
         raise InputRefusedError(f"there is no file {file}; correct the path")
     return file
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise InputRefusedError(otherwise)

@@ -232,7 +232,15 @@ def open_library(path: Path, override: str = AUTOMATIC) -> Library:
     file = read_library_file(path)
     abi = accepted_abi(file, override)
     functions = _load(file)
-    _require_functions(functions, file, abi, strict=override == AUTOMATIC)
+    # All functions of the family are required and, unless overridden, none of another family.
+    exported = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
+    missing, extra = sorted(abi.types.functions.keys() - exported), sorted(exported - abi.types.functions.keys())
+    if missing or (extra and override == AUTOMATIC):
+        what = f"lacks {', '.join(missing)}" if missing else f"also exports {', '.join(extra)}"
+        raise AbiMismatchError(
+            f"{file.path} says it is RKLLM {file.version}, but it {what}, unlike the {abi.name} family.",
+            "Install an unmodified runtime, or choose another interface with [runtime] abi.",
+        )
     for name, signature in abi.types.signatures.items():
         function = getattr(functions, name)
         function.restype = signature.restype
@@ -316,15 +324,3 @@ def _load(file: LibraryFile) -> ctypes.CDLL:
             "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
         )
     return library
-
-
-def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:
-    """Require all functions of the family and, unless overridden, none of another family."""
-    exported = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
-    missing, extra = sorted(abi.types.functions.keys() - exported), sorted(exported - abi.types.functions.keys())
-    if missing or (extra and strict):
-        what = f"lacks {', '.join(missing)}" if missing else f"also exports {', '.join(extra)}"
-        raise AbiMismatchError(
-            f"{file.path} says it is RKLLM {file.version}, but it {what}, unlike the {abi.name} family.",
-            "Install an unmodified runtime, or choose another interface with [runtime] abi.",
-        )

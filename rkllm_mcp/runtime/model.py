@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import addressof, byref, c_int, c_void_p, pythonapi, string_at
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,11 @@ def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> A
 OnToken = Callable[[int, bytes, int], None]
 
 _FLOAT_BYTES = 4
+_MOST_HELD_THREADS = 32
+_PYGILSTATE_LOCKED = 0
 
 
+@dataclass(eq=False)
 class CallbackThreads:
     """Keep Python's thread state of the runtime's thread between the callbacks of a run.
 
@@ -108,17 +112,13 @@ class CallbackThreads:
     FINISH leaks it, and the runtime may use a new thread for every run, so the number is limited.
     """
 
-    _MAX_HELD = 32
-    _PYGILSTATE_LOCKED = 0
-
-    def __init__(self) -> None:
-        # Part of the thread state, so it disappears with it even if the thread's number is reused.
-        self._here = threading.local()
-        self._held_count = 0
+    # Part of the thread state, so it disappears with it even if the thread's number is reused.
+    _here: threading.local = field(default_factory=threading.local)
+    _held_count: int = 0
 
     def hold(self) -> None:
         """Hold the state of the calling thread."""
-        if self._held_count < self._MAX_HELD and not getattr(self._here, "is_held", False):
+        if self._held_count < _MOST_HELD_THREADS and not getattr(self._here, "is_held", False):
             pythonapi.PyGILState_Ensure()
             self._here.is_held = True
             self._held_count += 1
@@ -128,7 +128,7 @@ class CallbackThreads:
         if getattr(self._here, "is_held", False):
             self._here.is_held = False
             self._held_count -= 1
-            pythonapi.PyGILState_Release(self._PYGILSTATE_LOCKED)
+            pythonapi.PyGILState_Release(_PYGILSTATE_LOCKED)
 
 
 class NativeRun:
@@ -251,32 +251,23 @@ class RowsRun(NativeRun):
         super().__init__(model, prompt, options, on_token, selection.mode)
         self._is_logits = selection.mode == RKLLM_INFER_GET_LOGITS
         self._selection = selection
-        self._values = b""
-        self._width = 0
-        self._row_count = 0
+        # Width, number of rows that the runtime gave, and the selected values as float32; None if there are none yet.
+        # If a selected column does not exist, the values are empty and the width is that of the runtime's rows.
+        self.rows: tuple[int, int, bytes] | None = None
 
     def execute(self) -> RunReport:
         """Run to the end; a run that gave no rows is rejected, too."""
         report = super().execute()
-        if not self._row_count and not self._abort_wanted:
+        if self.rows is None and not self._abort_wanted:
             raise RunRejectedError(f"it gave no {'logits' if self._is_logits else 'hidden states'} for this model")
         return report
-
-    def rows(self) -> tuple[int, int, bytes] | None:
-        """Return width, number of rows that the runtime gave, and the selected values as float32; None if aborted.
-
-        If a selected column does not exist, the values are empty and the width is that of the runtime's rows.
-        """
-        if not self._row_count:
-            return None
-        return self._width, self._row_count, self._values
 
     def on_result(self, result: Any, state: int, entered_ns: int) -> int:
         """Process a callback: copy the rows, and let the library free them if it would keep them."""
         if state > RKLLM_RUN_WAITING:
             return super().on_result(result, state, entered_ns)
         self._first_ns = self._first_ns or entered_ns
-        if self._row_count:
+        if self.rows is not None:
             self._abort_elsewhere()
         elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:
             # Otherwise the library keeps every row of a long input (rknn-llm #504).
@@ -294,13 +285,13 @@ class RowsRun(NativeRun):
         first, columns = (count - 1 if self._selection.which == "last" else 0), self._selection.columns
         if not columns:
             start = addressof(pointer.contents) + first * width * _FLOAT_BYTES
-            self._values = string_at(start, (count - first) * width * _FLOAT_BYTES)
+            values = string_at(start, (count - first) * width * _FLOAT_BYTES)
         elif max(columns) >= width:
-            self._values = b""
+            values = b""
         else:
             chosen = [pointer[row * width + column] for row in range(first, count) for column in columns]
-            self._values, width = array("f", chosen).tobytes(), len(columns)
-        self._width, self._row_count = width, count
+            values, width = array("f", chosen).tobytes(), len(columns)
+        self.rows = (width, count, values)
         return True
 
 

@@ -49,17 +49,13 @@ class RuntimeProfile:
         return self.facts.get("reuses_prefix")
 
     @property
-    def restart_ms(self) -> float | None:
-        """Time from the abort of a run to the first token of one that goes on with its tokens; None if unknown."""
-        value = self.facts.get("restart_ms")
-        return float(value) if isinstance(value, (int, float)) else None
-
-    @property
     def against_corrections(self) -> str:
         """Why correcting an answer costs more than asking again; empty if it does not, or if that is unknown."""
         if self.reuses_prefix is False:
             return "its runs do not reuse the KV cache"
-        if (restart_ms := self.restart_ms or 0) > _DEAREST_CORRECTION_MS:
+        # Time from the abort of a run to the first token of one that goes on with its tokens.
+        restart_ms = self.facts.get("restart_ms")
+        if isinstance(restart_ms, (int, float)) and restart_ms > _DEAREST_CORRECTION_MS:
             return f"a correction takes {restart_ms / 1000:.1f} s"
         return ""
 

@@ -101,14 +101,14 @@ def prompts_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return user_folder("cache", environment) / "prompts"
 
 
+@dataclass(eq=False)
 class PromptFiles:
     """Evaluated prompts in a folder, limited to ``limit_mb`` megabytes; the folder is made on first use."""
 
-    def __init__(self, folder: Path, limit_mb: int) -> None:
-        self.folder = folder
-        self._limit_bytes = limit_mb * _MB
-        # Files whose checksum this process has computed, with their time of change.
-        self._verified: dict[Path, int] = {}
+    folder: Path
+    limit_mb: int
+    # Files whose checksum this process has computed, with their time of change.
+    _verified: dict[Path, int] = field(default_factory=dict[Path, int])
 
     def has(self, subject: CacheSubject, ids: Sequence[int]) -> bool:
         """Return True if there is an entry of a prefix, which ``find`` may still find to be unusable."""
@@ -160,7 +160,7 @@ class PromptFiles:
         # ``PromptCaches.save`` evaluates one token more where the prefix is cached already.
         if stored_tokens is not None and (stored_tokens[: len(ids)] != tuple(ids) or len(stored_tokens) > len(ids) + 1):
             return Dropped("the runtime wrote other tokens into it")
-        if size > self._limit_bytes:
+        if size > self.limit_mb * _MB:
             return Dropped(f"{size / _MB:.0f} MB are more than prompt_cache_mb allows")
         if shutil.disk_usage(self.folder).free < _MARGIN_BYTES:
             return Dropped("the disk is full")
@@ -183,7 +183,7 @@ class PromptFiles:
         folders = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
         total = sum(_figure(path / _DATA, "st_size") for path in folders)
         for path in sorted(folders, key=lambda path: _figure(path, "st_mtime_ns")):
-            if total > self._limit_bytes and path != entry:
+            if total > self.limit_mb * _MB and path != entry:
                 total -= _figure(path / _DATA, "st_size")
                 _remove(path)
         return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=stored_tokens is not None)
@@ -408,18 +408,15 @@ class PromptCaches:
         self._say(f"[NPU: prompt caches are not tried again with this model and runtime: {reason}]")
 
 
+@dataclass(eq=False)
 class CacheWarmUp:
-    """Put the common prefix of all prompts into the KV cache, once.
+    """Put the common prefix of all prompts into the KV cache, once."""
 
-    Without ``caches`` it is evaluated only if ``evaluates`` is True.
-    """
-
-    def __init__(self, engine: Engine, caches: PromptCaches | None, *, evaluates: bool = True) -> None:
-        self._engine = engine
-        self._caches = caches
-        self._evaluates = evaluates and engine.may_reuse_prefix
-        self._postponable: anyio.CancelScope | None = None
-        self._is_interrupted = False
+    _engine: Engine
+    _caches: PromptCaches | None
+    evaluates: bool = True  # without caches, the prefix is evaluated
+    _postponable: anyio.CancelScope | None = None
+    _is_interrupted: bool = False
 
     def give_way(self) -> None:
         """Give up the part of the warm-up that can be done later, because a run waits for the NPU."""
@@ -463,7 +460,7 @@ class CacheWarmUp:
         if saves and caches is not None and not caches.is_refused:
             with anyio.CancelScope() as self._postponable:
                 await caches.save(head)
-        elif self._evaluates:
+        elif self.evaluates and self._engine.may_reuse_prefix:
             # Only the service's own prompt is evaluated in advance.
             await self._engine.prefill(head, GenerationOptions(1, owner=None))
 

@@ -290,7 +290,16 @@ class Scheduler:
                 slot.admitted_at, slot.position = self._clock(), 0
                 requests.running.add(slot)
                 slot.notify()
-        self._load_wanted()
+        # Another model is loaded once the loaded one is not used.
+        is_used = self._loading is not None or any(slot.model is not None for slot in self._running())
+        stranger = None if is_used else self._stranger()
+        if self._load is not None and stranger is not None and (model := self._model_of(stranger)):
+            self._loading, self._load_began = model, self._clock()
+            for slot in self._waiting():
+                if self._model_of(slot) == model:
+                    slot.loading = model
+                    slot.notify()
+            self._load(model)
         for requests in self._requests.values():
             for position, slot in enumerate(requests.in_order(), 1):
                 if slot.position != position:
@@ -318,19 +327,6 @@ class Scheduler:
                 stranger.passed += 1
             return slot
         return None
-
-    def _load_wanted(self) -> None:
-        """Start to load the model of the first request for another, once the loaded one is not used."""
-        if self._load is None or self._loading is not None or any(slot.model is not None for slot in self._running()):
-            return
-        stranger = self._stranger()
-        if stranger is not None and (model := self._model_of(stranger)):
-            self._loading, self._load_began = model, self._clock()
-            for slot in self._waiting():
-                if self._model_of(slot) == model:
-                    slot.loading = model
-                    slot.notify()
-            self._load(model)
 
 
 class Prompted(Protocol):
@@ -361,25 +357,16 @@ class ExpectedRun:
         return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
 
 
+@dataclass(eq=False)
 class RunQueue(Generic[_Run]):
-    """Runs of one engine that wait; the one that reuses most of the KV cache goes first.
+    """Runs of one engine that wait; the one that reuses most of the KV cache goes first."""
 
-    At most ``max_skips`` runs go before a waiting one; 0 keeps the order of arrival. ``cost_s`` returns the seconds
-    that prefilling this many tokens takes; ``resume`` is called when a hold for an expected run ends.
-    """
-
-    def __init__(
-        self,
-        max_skips: int = MAX_SKIPS,
-        cost_s: Callable[[int], float] = lambda _: 0.0,
-        resume: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._max_skips = max_skips
-        self._cost_s = cost_s
-        self._resume = resume
-        self._runs: list[_Run] = []
-        self._expected: ExpectedRun | None = None
-        self._hold: asyncio.TimerHandle | None = None
+    _max_skips: int = MAX_SKIPS  # at most as many runs go before a waiting one; 0 keeps the order of arrival
+    _cost_s: Callable[[int], float] = lambda _: 0.0  # the seconds that prefilling this many tokens takes
+    _resume: Callable[[], None] = lambda: None  # called when a hold for an expected run ends
+    _runs: list[_Run] = field(default_factory=list[_Run])
+    _expected: ExpectedRun | None = None
+    _hold: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """Return the number of waiting runs."""

@@ -261,8 +261,8 @@ class Worker:
             if command.clears_before:
                 self._loaded_model().clear_kv_cache()
             report = run.execute()
-            if isinstance(run, RowsRun) and (rows := run.rows()) is not None:
-                self._send_queue.send(frames.pack_rows(command.run, *rows))
+            if isinstance(run, RowsRun) and run.rows is not None:
+                self._send_queue.send(frames.pack_rows(command.run, *run.rows))
         except RunRejectedError as error:
             failure = error.reason
         if command.clears_after:

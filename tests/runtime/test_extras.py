@@ -234,7 +234,7 @@ async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_n
         calls.on_reply(CallReply())
     calls.restore(sent.append)
     calls.fail(WorkerDiedError(-11, "answering"))
-    assert calls.standing == ("load_lora",)
+    assert tuple(calls.settings) == ("load_lora",)
     assert len(sent) == 4
 
 
@@ -244,7 +244,7 @@ async def test_a_reply_to_a_call_that_failed_when_the_model_was_unloaded_is_igno
     calls.fail(RunRejectedError("its model is not loaded"))
     calls.on_reply(CallReply())
     assert isinstance(value.exception(), RunRejectedError)
-    assert (calls.standing, bool(calls)) == ((), False)
+    assert (tuple(calls.settings), bool(calls)) == ((), False)
 
 
 async def test_a_prompt_cache_that_is_gone_when_the_worker_died_costs_time_and_nothing_else(newest: Emulator) -> None:

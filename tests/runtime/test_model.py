@@ -261,7 +261,7 @@ def test_rows_after_the_prompts_are_of_generated_tokens_and_end_the_run(
         assert run.execute() == RunReport()
     # Only the rows that were just read may be dropped, and only where the family can.
     assert told == [0, 2 if emulator.version == "1.3.0" else 0, 0]
-    assert run.rows() == (3, 2, bytes(values))
+    assert run.rows == (3, 2, bytes(values))
     assert "rkllm_run" not in [call["call"] for call in emulator.calls()]
 
 

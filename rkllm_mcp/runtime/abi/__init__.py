@@ -21,14 +21,10 @@ from rkllm_mcp.runtime.abi.declarations import Declarations
 _SECTIONS = ("structs", "callbacks", "functions")
 
 
-def _data(name: str) -> dict[str, Any]:
-    return json.loads(Path(__file__).with_name(name).read_text("utf-8"))
-
-
 def _families() -> tuple[Abi, ...]:
     resolved: dict[str, dict[str, Any]] = {}
     families: list[Abi] = []
-    for name, changes in _data("families.json").items():
+    for name, changes in json.loads(Path(__file__).with_name("families.json").read_text("utf-8")).items():
         base = resolved.get(changes.get("base"), {})
         sections = {section: {**base.get(section, {}), **changes.get(section, {})} for section in _SECTIONS}
         capabilities = [*base.get("capabilities", ()), *changes.get("capabilities", ())]
@@ -51,7 +47,7 @@ def choose_abi(version: str) -> Abi | None:
     return next((abi for abi in FAMILIES if version in abi.versions), None)
 
 
-_RELEASES = _data("releases.json")
+_RELEASES: dict[str, Any] = json.loads(Path(__file__).with_name("releases.json").read_text("utf-8"))
 # Known releases without one of these interfaces, and the reason for the refusal.
 UNSUPPORTED_VERSIONS: Mapping[str, str] = _RELEASES["unsupported"]
 # Releases by the newest function that a library exports; newest first.

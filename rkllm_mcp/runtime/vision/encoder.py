@@ -13,8 +13,8 @@ import sys
 from array import array
 from collections import OrderedDict
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,22 +54,21 @@ _PICTURE_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.run
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 
 
+@dataclass(eq=False)
 class VisionEncoder:
     """Encode pictures, one at a time; the encoder is loaded at the first one. Use it under ``aclosing``."""
 
-    def __init__(self, model: Path) -> None:
-        self.model = model  # its file
-        self._lock = anyio.Lock()
-        self._numbers = count(1)
-        self._worker: WorkerProcess | None = None
-        self._end_worker = AsyncExitStack()
-        self._shape: EncoderShape | None = None
-        self._loaded: asyncio.Future[frames.EncoderLoaded]
-        self._rows: asyncio.Future[bytes]
-        self._expected = 0
-        self._cache: OrderedDict[str, PictureEmbedding] = OrderedDict()
-        self.runs = 0  # pictures that the NPU has encoded
-        self.version = ""  # release of librknnrt.so; empty until it is loaded
+    model: Path  # its file
+    runs: int = 0  # pictures that the NPU has encoded
+    version: str = ""  # release of librknnrt.so; empty until it is loaded
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+    _worker: WorkerProcess | None = None
+    _end_worker: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _shape: EncoderShape | None = None
+    _loaded: asyncio.Future[frames.EncoderLoaded] = field(init=False)
+    _rows: asyncio.Future[bytes] = field(init=False)
+    _expected: int = 0  # number of the picture that is encoded
+    _cache: OrderedDict[str, PictureEmbedding] = field(default_factory=OrderedDict[str, PictureEmbedding])
 
     @property
     def picture_tokens(self) -> int:
@@ -125,7 +124,7 @@ class VisionEncoder:
         shape = self._shape or (await self._load())[1]
         pixels = await read_picture(picture.data, shape.width, shape.height)
         worker, shape = await self._load()
-        self._expected = next(self._numbers)
+        self._expected += 1
         self._rows = asyncio.get_running_loop().create_future()
         frame = frames.pack_numbered(frames.ENCODE, self._expected, pixels)
         rows = await self._reply(worker, frame, self._rows, _RUN_TIMEOUT_S, "encoding a picture")

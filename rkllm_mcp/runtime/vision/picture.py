@@ -68,8 +68,13 @@ def fitted_pixels(data: bytes, width: int, height: int) -> bytes:
         with image:
             _require_size(*image.size, image.format or "")
             image.draft("RGB", (2 * width, 2 * height))
-            small = _reduce(image, width, height)
-            return _on_grey(ImageOps.exif_transpose(small), width, height)
+            upright = ImageOps.exif_transpose(_reduce(image, width, height))
+            scale = min(width / upright.width, height / upright.height)
+            size = max(1, round(upright.width * scale)), max(1, round(upright.height * scale))
+            canvas = Image.new("RGB", (width, height), _PADDING)
+            resized = upright.resize(size, Image.Resampling.BILINEAR)
+            canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
+            return canvas.tobytes()
     except (InputRefusedError, MemoryError):
         raise
     except Image.DecompressionBombError:
@@ -158,15 +163,6 @@ def _reduce(image: Image.Image, width: int, height: int) -> Image.Image:
             band = Image.alpha_composite(background, band.convert("RGBA"))
         small.paste(band.convert("RGB").reduce(factor), (0, top // factor))
     return small
-
-
-def _on_grey(image: Image.Image, width: int, height: int) -> bytes:
-    scale = min(width / image.width, height / image.height)
-    size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    canvas = Image.new("RGB", (width, height), _PADDING)
-    resized = image.resize(size, Image.Resampling.BILINEAR)
-    canvas.paste(resized, ((width - size[0]) // 2, (height - size[1]) // 2))
-    return canvas.tobytes()
 
 
 def main() -> None:

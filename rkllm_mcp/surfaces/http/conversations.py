@@ -254,7 +254,7 @@ async def prompt(request: Request) -> PromptText:
         raise HTTPError(403, "what was sent to the model has the owner's texts; this takes a key of the owner")
     npu = app.model_host.npu
     is_open = npu is not None and service.open_conversations.get_open(app, conversation_id) is not None
-    read = npu.chat_model.prompt_of(conversation_id) if npu is not None and is_open else None
+    read = npu.chat_model.prompts.get(conversation_id) if npu is not None and is_open else None
     if read is None:
         raise HTTPError(404, "the model does not have this conversation in memory; ask in it, then look again")
     return PromptText(text=read.text, tokens=read.tokens)
