@@ -155,6 +155,8 @@ _NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties
 _UNNAMELY = re.compile(r"[^\w.-]")
 # Placeholder for a name, where a call is split before it.
 _SOME_NAME = "TOOL_NAME"
+# "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
+_END_TAG = ("</tool", "<\\/tool")
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 ToolListing = Literal["json", "compact"]
@@ -179,18 +181,13 @@ def _compact(key: str, value: object) -> object:
 
 def tool_json(tool: ToolSpec) -> str:
     """Return one tool as the minified JSON object of OpenAI's API and the Qwen template."""
-    return _escape_end_tag(to_json({"type": "function", "function": _function(tool)}))
+    return to_json({"type": "function", "function": _function(tool)}).replace(*_END_TAG)
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
     described = {"name": tool.name, "description": tool.description}
     # The parameters of a tool without a schema are shown later (two-step listing).
     return {**described, "parameters": compact_schema(tool.shown_schema)} if tool.input_schema else described
-
-
-def _escape_end_tag(text: str) -> str:
-    # "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
-    return text.replace("</tool", "<\\/tool")
 
 
 def wrapped_tool(tool: ToolSpec) -> list[Segment]:
@@ -200,7 +197,7 @@ def wrapped_tool(tool: ToolSpec) -> list[Segment]:
 
 def bare_tool(tool: ToolSpec) -> list[Segment]:
     """Return ``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
-    return [PlainText(_escape_end_tag(to_json(_function(tool))))]
+    return [PlainText(to_json(_function(tool)).replace(*_END_TAG))]
 
 
 def signed_tool(tool: ToolSpec) -> list[Segment]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rkllm_mcp.messages import Conversation, ToolResult, as_mapping
+from rkllm_mcp.messages import Conversation, as_mapping
 from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
@@ -138,17 +138,15 @@ def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts])
             for call in turn.calls
         )
         return {"role": "assistant", "content": [*before, *words, *calls]}
-    return {"role": "user", "content": [*map(_result, turn.results), *words]}
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
-    # The service rejects an empty text block, but accepts a result without content.
-    if result.text.strip():
-        block["content"] = result.text
-    if result.is_error:
-        block["is_error"] = True
-    return block
+    results: list[dict[str, Any]] = []
+    for result in turn.results:
+        results.append({"type": "tool_result", "tool_use_id": wire_id(result.call_id)})
+        # The service rejects an empty text block, but accepts a result without content.
+        if result.text.strip():
+            results[-1]["content"] = result.text
+        if result.is_error:
+            results[-1]["is_error"] = True
+    return {"role": "user", "content": [*results, *words]}
 
 
 def _choice(model_round: Round) -> dict[str, Any]:

@@ -64,37 +64,32 @@ def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[s
 
 def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
     """Yield the parts of one chunk; invalid values are skipped."""
-    for choice in as_list(chunk.get("choices")):
-        delta = as_mapping(as_mapping(choice).get("delta"))
-        yield from _pieces(delta)
-        reason = as_mapping(choice).get("finish_reason")
+    for choice in map(as_mapping, as_list(chunk.get("choices"))):
+        delta = as_mapping(choice.get("delta"))
+        texts = {key: text for key, text in delta.items() if isinstance(text, str) and text}
+        thinking = next((texts[key] for key in _THINKING if key in texts), "")
+        if thinking:
+            yield ThinkingPart(thinking)
+        yield from (TextPart(texts[key]) for key in ("content", "refusal") if key in texts)
+        for position, call in enumerate(map(as_mapping, as_list(delta.get("tool_calls")))):
+            function = as_mapping(call.get("function"))
+            index, arguments = call.get("index"), function.get("arguments")
+            if isinstance(arguments, dict):
+                # Some services send the arguments as one JSON object.
+                arguments = json.dumps(arguments)
+            yield CallPart(
+                index=index if isinstance(index, int) else position,
+                id=str(call.get("id") or ""),
+                name=str(function.get("name") or ""),
+                arguments=arguments if isinstance(arguments, str) else "",
+            )
+        reason = choice.get("finish_reason")
         if isinstance(reason, str):
             yield _STOPS.get(reason, FinishPart("end"))
     usage = as_mapping(chunk.get("usage"))
     if usage:
         cached = as_count(as_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
         yield UsagePart(as_count(usage.get("prompt_tokens")), cached, as_count(usage.get("completion_tokens")))
-
-
-def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
-    texts = {key: text for key, text in delta.items() if isinstance(text, str) and text}
-    thinking = next((texts[key] for key in _THINKING if key in texts), "")
-    if thinking:
-        yield ThinkingPart(thinking)
-    yield from (TextPart(texts[key]) for key in ("content", "refusal") if key in texts)
-    for position, item in enumerate(as_list(delta.get("tool_calls"))):
-        call = as_mapping(item)
-        function = as_mapping(call.get("function"))
-        index, arguments = call.get("index"), function.get("arguments")
-        if isinstance(arguments, dict):
-            # Some services send the arguments as one JSON object.
-            arguments = json.dumps(arguments)
-        yield CallPart(
-            index=index if isinstance(index, int) else position,
-            id=str(call.get("id") or ""),
-            name=str(function.get("name") or ""),
-            arguments=arguments if isinstance(arguments, str) else "",
-        )
 
 
 def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:

@@ -156,7 +156,16 @@ class TokenComparison:
                 continue
             self._ids.append(token.id)
             self._text += token.text
-            self._compare()
+            own_text = self._tokenizer.decode(self._ids)
+            # The runtime delivers a character that spans tokens with its last one.
+            is_whole = bool(self._text) and not own_text.endswith("\ufffd")
+            if is_whole or len(self._ids) >= _LONGEST_CHARACTER:
+                if self._text.strip() and "\ufffd" not in self._text:
+                    if self._text.strip() == own_text.strip():
+                        self._same += 1
+                    else:
+                        self._other.append((self._ids, self._text, own_text))
+                self._ids, self._text = [], ""
             self.finish(FOREIGN_TOKENS)
 
     def finish(self, least: int = 1) -> None:
@@ -173,19 +182,6 @@ class TokenComparison:
             f"{own_text!r} in the file, so no prompt says what was meant.",
             "Put the original model's tokenizer.json into the model's folder, which 'rkllm-mcp models show' names.",
         )
-
-    def _compare(self) -> None:
-        own_text = self._tokenizer.decode(self._ids)
-        # The runtime delivers a character that spans tokens with its last one.
-        is_whole = bool(self._text) and not own_text.endswith("\ufffd")
-        if not is_whole and len(self._ids) < _LONGEST_CHARACTER:
-            return
-        if self._text.strip() and "\ufffd" not in self._text:
-            if self._text.strip() == own_text.strip():
-                self._same += 1
-            else:
-                self._other.append((self._ids, self._text, own_text))
-        self._ids, self._text = [], ""
 
 
 @dataclass

@@ -77,11 +77,29 @@ def read_library_file(path: Path) -> LibraryFile:
     real = path.resolve()
     try:
         with real.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _describe(real, content)
+            marker, head = _MARKER.search(content), content[:_ELF_MACHINE_END]
+            marked: dict[str, bytes | None] = marker.groupdict() if marker else {}
+            # Names in a string table are enclosed in NULs, unlike names in messages.
+            exports = frozenset(name for name in _PUBLIC_FUNCTIONS if content.find(b"\0%s\0" % name.encode()) >= 0)
     except OSError as error:
         raise _unreadable(path, error) from None
     except ValueError:  # mmap of an empty file
         raise RuntimeUnusableError(f"{path} is empty.", "Copy librkllmrt.so again.") from None
+    machine, bits = None, None
+    if len(head) >= _ELF_MACHINE_END and head[:4] == b"\x7fELF":
+        number = int.from_bytes(head[18:_ELF_MACHINE_END], "big" if head[5] == _ELF_BIG_ENDIAN else "little")
+        machine, bits = _MACHINES.get(number, f"machine {number}"), _CLASS_BITS.get(head[4])
+    texts = {name: value.decode("ascii", "replace").strip() for name, value in marked.items() if value}
+    build = texts.get("build")
+    return LibraryFile(
+        path=real,
+        version=texts.get("version"),
+        build=build,
+        machine=machine,
+        runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
+        exports=exports,
+        is_emulator=build is not None and "emulat" in build.lower(),
+    )
 
 
 def fingerprint(path: Path) -> Fingerprint:
@@ -100,30 +118,6 @@ def fingerprint(path: Path) -> Fingerprint:
 
 def _unreadable(path: Path, error: OSError) -> RuntimeUnusableError:
     return RuntimeUnusableError(f"{path} cannot be read: {error.strerror}.", "Check the path and its rights.")
-
-
-def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
-    marker = _MARKER.search(content)
-    head, machine, bits = content[:_ELF_MACHINE_END], None, None
-    if len(head) >= _ELF_MACHINE_END and head[:4] == b"\x7fELF":
-        number = int.from_bytes(head[18:_ELF_MACHINE_END], "big" if head[5] == _ELF_BIG_ENDIAN else "little")
-        machine, bits = _MACHINES.get(number, f"machine {number}"), _CLASS_BITS.get(head[4])
-    build = _text(marker, "build")
-    return LibraryFile(
-        path=path,
-        version=_text(marker, "version"),
-        build=build,
-        machine=machine,
-        runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
-        # Names in a string table are enclosed in NULs, unlike names in messages.
-        exports=frozenset(name for name in _PUBLIC_FUNCTIONS if content.find(b"\0%s\0" % name.encode()) >= 0),
-        is_emulator=build is not None and "emulat" in build.lower(),
-    )
-
-
-def _text(marker: re.Match[bytes] | None, group: str) -> str | None:
-    value = marker.group(group) if marker else None
-    return value.decode("ascii", "replace").strip() if value else None
 
 
 LIBRARY_NAME = "librkllmrt.so"
