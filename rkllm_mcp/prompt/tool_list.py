@@ -179,11 +179,6 @@ def _compact(key: str, value: object) -> object:
     return value
 
 
-def tool_json(tool: ToolSpec) -> str:
-    """Return one tool as the minified JSON object of OpenAI's API and the Qwen template."""
-    return to_json({"type": "function", "function": _function(tool)}).replace(*_END_TAG)
-
-
 def _function(tool: ToolSpec) -> dict[str, Any]:
     described = {"name": tool.name, "description": tool.description}
     # The parameters of a tool without a schema are shown later (two-step listing).
@@ -191,8 +186,8 @@ def _function(tool: ToolSpec) -> dict[str, Any]:
 
 
 def wrapped_tool(tool: ToolSpec) -> list[Segment]:
-    """Return ``{"type":"function","function":{…}}``."""
-    return [PlainText(tool_json(tool))]
+    """Return ``{"type":"function","function":{…}}``, as in OpenAI's API and the Qwen template."""
+    return [PlainText(to_json({"type": "function", "function": _function(tool)}).replace(*_END_TAG))]
 
 
 def bare_tool(tool: ToolSpec) -> list[Segment]:

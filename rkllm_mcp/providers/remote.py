@@ -295,7 +295,7 @@ class RemoteModel(ABC):
             raise silent(self.service) from None
         except sdk.connection as error:
             has_begun = answer.has_content
-            raise (broken_off(self.service, str(error)) if has_begun else unreachable(error, self.service)) from None
+            raise (broken_off(self.service, str(error)) if has_begun else unreachable(self.service, error)) from None
         except sdk.status_error as error:
             problem = problem_of(error, self.service)
             part = None if answer.has_content else rejected_part(problem, request)

@@ -131,15 +131,14 @@ def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int
     return ServiceError(service.host, fault, remedy, problem.status, problem.retry_after_s)
 
 
-def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
-    """Return the exception for a connection that failed or broke."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    return _unreachable_error(f"({_public_line(str(cause) or type(cause).__name__, service)})", service)
-
-
-def _unreachable_error(how: str, service: RemoteSettings) -> ServiceError:
+def unreachable(service: RemoteSettings, error: Exception | None = None) -> ServiceError:
+    """Return the exception for a connection that failed or broke; without ``error`` it was not made in time."""
+    how = f"within {service.connect_timeout_s:g} s"
+    if error is not None:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        how = f"({_public_line(str(cause) or type(cause).__name__, service)})"
     remedy = f"check the network and {service.section}.base_url, then ask again"
     return ServiceError(service.host, f"cannot be reached {how}", remedy)
 
@@ -148,7 +147,7 @@ def silent(service: RemoteSettings, error: Exception | None = None) -> ServiceEr
     """Return the exception for a timeout; ``error`` is the SDK's, None if the whole answer took too long."""
     # Both SDKs raise one exception for all timeouts; only its cause tells which one.
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
-        return _unreachable_error(f"within {service.connect_timeout_s:g} s", service)
+        return unreachable(service)
     if error is not None:
         fault, remedy = (
             f"sent no data for {service.timeout_s:g} s",

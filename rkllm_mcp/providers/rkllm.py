@@ -413,7 +413,14 @@ class RkllmModel:
             else None,
         )
         comparison = None if self._is_own_tokenizer else TokenComparison(self.form.tokenizer, self.form.uncompared_ids)
-        run = _PromptRun(conversation, prompt, turn, self._sampling(options, tools), sight, comparison=comparison)
+        by_purpose = self.form.sampling
+        may_call = options.tool_choice != "none" and bool(tools or options.others)
+        sampling = None if by_purpose is None else by_purpose.tools if may_call else by_purpose.answer
+        if by_purpose is not None and self.form.thinks(options.thinking):
+            sampling = by_purpose.thinking
+        if options.sampling != SamplingOverrides():
+            sampling = options.sampling.over(sampling or Sampling())
+        run = _PromptRun(conversation, prompt, turn, sampling, sight, comparison=comparison)
         if self._held is not None:
             run.holding = self._holding(run, detector, tools, options, self._held)
         return run
@@ -603,15 +610,6 @@ class RkllmModel:
             if holding is not None and (holding.is_corrected or holding.is_over):
                 break
         return events
-
-    def _sampling(self, options: ModelOptions, tools: Sequence[ToolSpec]) -> Sampling | None:
-        form = self.form.sampling
-        may_call = options.tool_choice != "none" and bool(tools or options.others)
-        sampling = None if form is None else form.tools if may_call else form.answer
-        if form is not None and self.form.thinks(options.thinking):
-            sampling = form.thinking
-        has_own = options.sampling != SamplingOverrides()
-        return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
     def _store_prompt(self, conversation_id: str, prompt: ConversationPrompt) -> None:
         self.prompts[conversation_id] = prompt

@@ -313,13 +313,18 @@ class NativeModel:
         self._callback = self.abi.types["LLMResultCallback"](self._on_result)
         self._callback_argument = callback_argument(self.abi, self._callback, load)
         self._handle = c_void_p()
+        # Seen in the field: a success status although loading had failed (rknn-llm #129).
+        reason = "rkllm_init reported success but gave no model"
         try:
             self._functions.rkllm_init(byref(self._handle), byref(self._param), self._callback_argument)
+            is_loaded = bool(self._handle)
         except CallFailedError as error:
-            raise _load_error(load.model_path, str(error)) from None
-        if not self._handle:
-            # Seen in the field: a success status although loading had failed (rknn-llm #129).
-            raise _load_error(load.model_path, "rkllm_init reported success but gave no model")
+            is_loaded, reason = False, str(error)
+        if not is_loaded:
+            raise ModelLoadError(
+                f"The runtime did not load {load.model_path}: {reason}.",
+                "See the runtime's own lines, and run 'rkllm-mcp doctor'.",
+            )
 
     # Runs
 
@@ -421,10 +426,3 @@ class NativeModel:
             except BaseException as failure:  # noqa: BLE001  an exception must not reach C, whatever it is
                 run.fail(failure)
         return 0  # go on
-
-
-def _load_error(model_path: object, reason: str) -> ModelLoadError:
-    return ModelLoadError(
-        f"The runtime did not load {model_path}: {reason}.",
-        "See the runtime's own lines, and run 'rkllm-mcp doctor'.",
-    )

@@ -15,7 +15,7 @@ from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.prompt.tool_list import tool_json
+from rkllm_mcp.prompt.tool_list import wrapped_tool
 from rkllm_mcp.protocols import Turn
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.turn_events import FunctionSink
@@ -161,7 +161,7 @@ async def test_a_client_that_demands_a_call_gets_the_repeated_one() -> None:
 
 def test_a_list_of_names_says_what_a_tool_is_for_and_no_more() -> None:
     weather = ToolSpec("get_weather", "Weather of a place. Knows all of Japan.", WEATHER.input_schema)
-    assert tool_json(without_parameters(weather)) == (
+    assert wrapped_tool(without_parameters(weather))[0].text == (
         '{"type":"function","function":{"name":"get_weather","description":"Weather of a place."}}'
     )
     weather = replace(weather, description="天気を調べる。地名が要る。")

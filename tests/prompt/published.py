@@ -20,7 +20,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
 from rkllm_mcp.prompt.tokenizer import Segment
-from rkllm_mcp.prompt.tool_list import tool_json
+from rkllm_mcp.prompt.tool_list import wrapped_tool
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -149,7 +149,7 @@ def published(family: Family, conversation: Conversation, *, thinking: bool) -> 
     environment.filters["tojson"] = _json
     template = environment.from_string((FOLDER / f"{family.name}.jinja").read_text("utf-8"))
     messages = _messages(family, conversation)
-    tools = [] if family.tools_are_text else [json.loads(tool_json(tool)) for tool in conversation.tools]
+    tools = [] if family.tools_are_text else [json.loads(wrapped_tool(tool)[0].text) for tool in conversation.tools]
     text = template.render(
         messages=messages,
         tools=tools,

@@ -10,7 +10,7 @@ import pytest
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import PlainText, Segment
-from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, tool_json
+from rkllm_mcp.prompt.tool_list import HERMES, MARKERS, TOOL_FORMS, ToolForm, wrapped_tool
 from rkllm_mcp.toolcalls.arguments import coerce_arguments
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_toolbox import takes
@@ -39,7 +39,9 @@ def test_an_argument_for_programs_is_in_no_list_and_a_call_may_have_it() -> None
     tool = ToolSpec("find", "Finds.", takes("find", query="string", threshold="number").input_schema)
     schema = {**tool.input_schema, "required": ["query"]}
     tuned = replace(tool, input_schema=schema, tuning=("threshold",))
-    assert json.loads(tool_json(tuned))["function"]["parameters"]["properties"] == {"query": {"type": "string"}}
+    assert json.loads(wrapped_tool(tuned)[0].text)["function"]["parameters"]["properties"] == {
+        "query": {"type": "string"}
+    }
     for form in (*TOOL_FORMS.values(), HERMES, MARKERS):
         assert "threshold" not in text_of(form.listing([tuned]))
         assert "threshold" in text_of(form.listing([replace(tuned, tuning=())]))
@@ -50,7 +52,7 @@ def test_an_argument_for_programs_is_in_no_list_and_a_call_may_have_it() -> None
 
 
 def test_a_tool_is_one_line_of_minified_json() -> None:
-    assert tool_json(WEATHER) == (
+    assert wrapped_tool(WEATHER)[0].text == (
         '{"type":"function","function":{"name":"get_weather","description":"天気","parameters":{"type":"object",'
         '"properties":{"title":{"type":"string"},"unit":{"anyOf":[{"enum":["c","f"]},{"type":"null"}]}},'
         '"required":["title"]}}}'
@@ -61,7 +63,7 @@ def test_the_hermes_listing_is_the_published_one_with_minified_json() -> None:
     assert text_of(HERMES.listing([WEATHER])) == (
         "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
         "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
-        f"{tool_json(WEATHER)}\n</tools>\n\n"
+        f"{wrapped_tool(WEATHER)[0].text}\n</tools>\n\n"
         "For each function call, return a json object with function name and arguments within <tool_call></tool_call> "
         'XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
     )
@@ -96,7 +98,7 @@ def test_a_description_cannot_end_the_list_and_is_the_same_json() -> None:
     for form in TOOL_FORMS.values():
         plain = text_of(form.listing([ToolSpec("t", "x", {"type": "object"})]))
         assert text_of(form.listing([evil])).count("</tool") == plain.count("</tool")
-    assert json.loads(tool_json(evil))["function"]["description"] == evil.description
+    assert json.loads(wrapped_tool(evil)[0].text)["function"]["description"] == evil.description
 
 
 def test_results_come_in_order_with_errors_marked_and_a_note_after_them() -> None:
@@ -118,7 +120,10 @@ def test_a_forced_call_is_the_beginning_of_a_written_one() -> None:
 
 
 def test_a_tool_without_a_schema_is_listed_without_parameters() -> None:
-    assert tool_json(ToolSpec("t", "Does.", {})) == '{"type":"function","function":{"name":"t","description":"Does."}}'
+    assert (
+        wrapped_tool(ToolSpec("t", "Does.", {}))[0].text
+        == '{"type":"function","function":{"name":"t","description":"Does."}}'
+    )
 
 
 def test_the_prompt_before_a_question_is_unchanged() -> None:

@@ -115,20 +115,6 @@ def find_encoder_library(model: Path) -> Path:
     )
 
 
-def _open(path: Path, types: Declarations) -> ctypes.CDLL:
-    if library_version(path) is None:
-        raise AbiMismatchError(f"{path} is no librknnrt.so: it names no release.", "Copy the library again.")
-    try:
-        functions = ctypes.CDLL(str(path))
-        for name, signature in types.signatures.items():
-            function = getattr(functions, name)
-            function.restype, function.argtypes = signature.restype, signature.argtypes
-            function.errcheck = signature.errcheck
-    except (OSError, AttributeError) as error:
-        raise RuntimeUnusableError(f"{path} cannot be loaded: {error}.", "Copy librknnrt.so again.") from None
-    return functions
-
-
 class NativeEncoder:
     """A loaded encoder; its methods belong to one thread, as the library promises nothing about several.
 
@@ -137,8 +123,17 @@ class NativeEncoder:
     """
 
     def __init__(self, library: Path, model: Path) -> None:
+        if library_version(library) is None:
+            raise AbiMismatchError(f"{library} is no librknnrt.so: it names no release.", "Copy the library again.")
         self._types = declarations()
-        self._functions = _open(library, self._types)
+        try:
+            self._functions = ctypes.CDLL(str(library))
+            for name, signature in self._types.signatures.items():
+                function = getattr(self._functions, name)
+                function.restype, function.argtypes = signature.restype, signature.argtypes
+                function.errcheck = signature.errcheck
+        except (OSError, AttributeError) as error:
+            raise RuntimeUnusableError(f"{library} cannot be loaded: {error}.", "Copy librknnrt.so again.") from None
         self._context = c_uint64()
         try:
             # A size of 0: the pointer is a path.

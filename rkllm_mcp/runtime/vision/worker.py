@@ -41,7 +41,15 @@ def _serve(connection: socket.socket) -> None:
     while received := connection.recv(_RECEIVE_BYTES):
         for kind, body in reader.feed(received):
             if kind == frames.LOAD_ENCODER:
-                encoder = _load(connection, frames.unpack(frames.EncoderLoad, body))
+                command = frames.unpack(frames.EncoderLoad, body)
+                library = Path(command.library)
+                try:
+                    encoder = NativeEncoder(library, Path(command.path))
+                    answer = frames.pack(frames.EncoderLoaded(library_version(library) or "", encoder.shape))
+                except RuntimeUnusableError as error:
+                    encoder = None
+                    answer = frames.pack(frames.LoadFailed(type(error).__name__, error.message, error.remedy))
+                connection.sendall(answer)
             elif kind == frames.ENCODE and encoder is not None:
                 number, pixels = frames.unpack_numbered(body)
                 try:
@@ -53,14 +61,3 @@ def _serve(connection: socket.socket) -> None:
                 if encoder is not None:
                     encoder.destroy()
                 return
-
-
-def _load(connection: socket.socket, command: frames.EncoderLoad) -> NativeEncoder | None:
-    library = Path(command.library)
-    try:
-        encoder = NativeEncoder(library, Path(command.path))
-    except RuntimeUnusableError as error:
-        connection.sendall(frames.pack(frames.LoadFailed(type(error).__name__, error.message, error.remedy)))
-        return None
-    connection.sendall(frames.pack(frames.EncoderLoaded(library_version(library) or "", encoder.shape)))
-    return encoder
