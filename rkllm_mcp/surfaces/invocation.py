@@ -129,7 +129,7 @@ class Session:
         """
         from rkllm_mcp.config.loading import load_config
 
-        if self._is_demo():
+        if self.config_path == _DEMO and not Path(_DEMO).is_file():
             from rkllm_base.folders import user_folder
 
             # In a checkout, or in an installed package.
@@ -150,9 +150,6 @@ class Session:
         config = config.with_origin(locale=locale_of(environment))
         Session.spoken = self.terminal.language = self.language(config, environment)
         return config.with_options(model=self.model, library=self.runtime, tools=not self.no_mcp)
-
-    def _is_demo(self) -> bool:
-        return self.config_path == _DEMO and not Path(_DEMO).is_file()
 
     @cached_property
     def tokens(self) -> Mapping[str, str]:
@@ -242,7 +239,7 @@ class Session:
         """
         from rkllm_mcp.config.loading import search_order
 
-        if self._is_demo():
+        if self.config_path == _DEMO and not Path(_DEMO).is_file():
             raise UsageError("the demo's configuration is not changed; 'rkllm-mcp setup' writes one of your own")
         if self.config_path is not None:
             return Path(self.config_path).expanduser().absolute()

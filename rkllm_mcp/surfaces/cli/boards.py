@@ -388,7 +388,7 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             looks = _CHECK if checked[name] == backend.name else f"track {checked[name]}/{name}"
             agent = "" if board.agent_port is None else f" {_AGENT.format(board.agent_port)}"
             use = " backup" if name in instead else ""
-            servers.append(_server(name, board, numbers[name], f"maxconn {at_once} {looks}{agent}{use}"))
+            servers.append(f"server {name} {board.address} id {numbers[name]} maxconn {at_once} {looks}{agent}{use}")
         fallback = [
             f"# While none of them is there, {backend.fallback} answers, as the boards with it are told.",
             "option allbackups",
@@ -406,7 +406,8 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
         filled.append(filled_template("haproxy_backend.cfg", values))
     answering = {name: board for name, board in boards.items() if not board.is_embedding_only} or boards
     tracked = [
-        _server(name, board, numbers[name], f"track {checked[name]}/{name}") for name, board in answering.items()
+        f"server {name} {board.address} id {numbers[name]} track {checked[name]}/{name}"
+        for name, board in answering.items()
     ]
     values = {
         "TLS": _lines(tls),
@@ -534,10 +535,6 @@ def _own(
         )
         for entry in known:
             yield f"use-server {name} if {{ {entry} eq {numbers[name]} }} {free}"
-
-
-def _server(name: str, board: BoardSection, number: int, rest: str) -> str:
-    return f"server {name} {board.address} id {number} {rest}"
 
 
 def _lines(lines: Sequence[str] | Iterator[str]) -> str:

@@ -30,7 +30,7 @@ from rkllm_mcp.events import (
     to_json,
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.attached import Alone, attached_lines, service_to_use
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option, tool_named
@@ -48,7 +48,6 @@ from rkllm_mcp.surfaces.terminal import BOLD, apply_style, is_interactive, wants
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.messages import Conversation
-    from rkllm_mcp.prompt.conversation import PromptPart
     from rkllm_mcp.surfaces.chat.remote import ChatHost
     from rkllm_mcp.surfaces.running_service import RunningService
     from rkllm_mcp.toolcalls.detector import Detector
@@ -58,16 +57,6 @@ def show_json(event: Event) -> None:
     """Print an event as a line of JSON, flushed; a BrokenPipeError if standard output is closed."""
     sys.stdout.write(f"{event_to_json(event)}\n")
     sys.stdout.flush()
-
-
-def _as_text(parts: Sequence[PromptPart]) -> str:
-    lines: list[str] = []
-    for part in parts:
-        heading = f"── {part.label}: {len(part.ids)} tokens"
-        lines += [apply_style(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
-        lines.append(f"   ids: {' '.join(map(str, part.ids))}")
-    lines.append(f"── total: {sum(len(part.ids) for part in parts)} tokens")
-    return "\n".join([*lines, ""])
 
 
 _READ_BYTES = 4096
@@ -103,22 +92,20 @@ def read_tools(path: Path) -> tuple[ToolSpec, ...]:
         value = cast("dict[str, Any]", value).get("tools")
     if not isinstance(value, list):
         raise UsageError(f'{path} holds no tools; write a list: [{{"name": "…", "input_schema": {{…}}}}]')
-    return tuple(_tool(item, path) for item in cast("list[Any]", value))
-
-
-def _tool(item: Any, path: Path) -> ToolSpec:
-    tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-    function: Any = tool.get("function", tool)
-    tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
-    name = tool.get("name")
-    if not isinstance(name, str) or not name:
-        raise UsageError(f'{path} holds a tool without a name; each tool is {{"name": "…", "input_schema": {{…}}}}')
-    schema: Any = next((tool[key] for key in ("input_schema", "inputSchema", "parameters") if key in tool), None)
-    if schema is not None and not isinstance(schema, dict):
-        raise UsageError(f"{path} holds a tool {name!r} whose schema is no object; write {{}} for no arguments")
-    return ToolSpec(
-        name, str(tool.get("description") or ""), cast("dict[str, Any]", schema) or {"type": "object", "properties": {}}
-    )
+    tools: list[ToolSpec] = []
+    for item in cast("list[Any]", value):
+        # OpenAI's form has the tool below ``function``.
+        tool = as_mapping(item)
+        tool = as_mapping(tool.get("function", tool))
+        name = tool.get("name")
+        if not isinstance(name, str) or not name:
+            raise UsageError(f'{path} holds a tool without a name; each tool is {{"name": "…", "input_schema": {{…}}}}')
+        schema: Any = next((tool[key] for key in ("input_schema", "inputSchema", "parameters") if key in tool), None)
+        if schema is not None and not isinstance(schema, dict):
+            raise UsageError(f"{path} holds a tool {name!r} whose schema is no object; write {{}} for no arguments")
+        input_schema = cast("dict[str, Any]", schema) or {"type": "object", "properties": {}}
+        tools.append(ToolSpec(name, str(tool.get("description") or ""), input_schema))
+    return tuple(tools)
 
 
 def _print(events: Sequence[DetectorEvent]) -> None:
@@ -371,15 +358,19 @@ def prompt_command(
             await environment.toolbox.wait_until_connected()
             async with environment.toolbox.attending(call.tokens):
                 parts = await prompt_parts(config, text, environment, system, call)
+        tokens = sum(len(part.ids) for part in parts)
         if as_json:
             values = [
                 {"part": part.label, "tokens": len(part.ids), "text": part.text, "ids": part.ids} for part in parts
             ]
-            tokens = sum(len(part.ids) for part in parts)
-            written = f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n"
-        else:
-            written = _as_text(parts)
-        sys.stdout.write(written)
+            sys.stdout.write(f"{json.dumps({'tokens': tokens, 'parts': values}, ensure_ascii=False)}\n")
+            return
+        lines: list[str] = []
+        for part in parts:
+            heading = f"── {part.label}: {len(part.ids)} tokens"
+            lines += [apply_style(heading, BOLD if wants_color(sys.stdout) else ""), part.text.rstrip("\n")]
+            lines.append(f"   ids: {' '.join(map(str, part.ids))}")
+        sys.stdout.write("\n".join([*lines, f"── total: {tokens} tokens", ""]))
 
     return in_loop(session, show_prompt)
 
