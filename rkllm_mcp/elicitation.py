@@ -221,11 +221,6 @@ def _check_limits(field: FormField, value: float, least: tuple[str, str], most: 
             raise _MistakeError(name, f"{limit:g}")
 
 
-def _check_choice(field: FormField, value: Any) -> None:
-    if all(choice.value != value for choice in field.choices):
-        raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
-
-
 def _check(field: FormField, value: Any) -> None:
     """Compare a value with the kind of the field and its limits; a _MistakeError is the first that is broken."""
     match field.kind:
@@ -243,15 +238,16 @@ def _check(field: FormField, value: Any) -> None:
         case "boolean":
             if not isinstance(value, bool):
                 raise _MistakeError("boolean")
-        case "choice":
-            _check_choice(field, value)
-        case "choices":
-            if not isinstance(value, (list, tuple)):
-                raise _MistakeError("list")
-            items = cast("Sequence[Any]", value)
-            _check_limits(field, len(items), ("minItems", "fewer"), ("maxItems", "more"))
+        case "choice" | "choices":
+            items: Sequence[Any] = [value]
+            if field.kind == "choices":
+                if not isinstance(value, (list, tuple)):
+                    raise _MistakeError("list")
+                items = cast("Sequence[Any]", value)
+                _check_limits(field, len(items), ("minItems", "fewer"), ("maxItems", "more"))
             for item in items:
-                _check_choice(field, item)
+                if all(choice.value != item for choice in field.choices):
+                    raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
         case "json":
             pass
 

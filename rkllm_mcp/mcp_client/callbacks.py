@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from pydantic import FileUrl, ValidationError
 
 from rkllm_base.json_values import size_of
@@ -29,7 +30,6 @@ from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
     import mcp_types as types
-    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client, MCPError
     from mcp.client import session as client_session
     from mcp.client.extension import ClientExtension
@@ -41,11 +41,15 @@ if TYPE_CHECKING:
 _WAITING_UPDATES = 64
 
 
+# Server, URI, and where its changes are sent to.
+_Listener: TypeAlias = tuple[str, str, MemoryObjectSendStream[str]]
+
+
+@dataclass(eq=False)
 class ResourceUpdates:
     """Subscribers to resource changes, by server and URI."""
 
-    def __init__(self) -> None:
-        self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
+    _listeners: list[_Listener] = field(default_factory=list[_Listener])
 
     def tell(self, server: str, uri: str) -> None:
         """Notify the subscribers of a resource or of one of its parents."""
@@ -162,31 +166,6 @@ async def _ask_person(context: CallContext, question: Elicitation) -> Elicitatio
         return await context.asker.elicit(question)
 
 
-def roots_of(spec: MCPServerConfig) -> client_session.ListRootsFnT | None:
-    """Return the ``roots/list`` callback; None if no roots are configured."""
-    if not spec.roots:
-        return None
-
-    async def list_roots(context: client_session.ClientRequestContext) -> types.ListRootsResult:
-        del context
-        paths = [folder.absolute() for folder in spec.roots or ()]
-        return sdk.types.ListRootsResult(
-            roots=[sdk.types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
-        )
-
-    return list_roots
-
-
-def logging_to(note: Callable[[str], None]) -> client_session.LoggingFnT:
-    """Return a logging callback that writes one line per message."""
-
-    async def log(params: types.LoggingMessageNotificationParams) -> None:
-        logger = f" {params.logger}:" if params.logger else ""
-        note(f"{params.level}:{logger} {params.data}".replace("\n", " "))
-
-    return log
-
-
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
     """Send ``logging/setLevel`` unless the server reads the level of each request (2026-07-28); note a refusal."""
     if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
@@ -197,20 +176,6 @@ async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[st
         )
     except sdk.mcp.MCPError as error:
         note(f"(logging/setLevel was refused: {error})")
-
-
-def tool_changes_to(
-    changed: Callable[[], None], also: client_session.MessageHandlerFnT | None = None
-) -> client_session.MessageHandlerFnT:
-    """Return a message handler that calls ``changed`` when a list changed, and passes every message on to ``also``."""
-
-    async def on_message(message: client_session.IncomingMessage) -> None:
-        if isinstance(message, (sdk.types.ToolListChangedNotification, sdk.types.ResourceListChangedNotification)):
-            changed()
-        if also is not None:
-            await also(message)
-
-    return on_message
 
 
 # A server that needs no approval must not occupy the NPU without limit during one call.
@@ -335,13 +300,13 @@ class Callbacks:
     extensions: Sequence[ClientExtension] = ()
 
 
+@dataclass(eq=False)
 class Answers:
     """Creates the callbacks of a toolbox's servers; ``approve`` decides about each use of ``sampler``, its model."""
 
-    def __init__(self, sampler: Sampler | None, approve: ApproveSampling) -> None:
-        self.updates = ResourceUpdates()
-        self._sampler = sampler
-        self._approve = approve
+    sampler: Sampler | None
+    approve: ApproveSampling
+    updates: ResourceUpdates = field(default_factory=ResourceUpdates)
 
     def callbacks_for(
         self, spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
@@ -349,8 +314,15 @@ class Answers:
         """Return the callbacks of one server's client; imports the SDK. See ``SamplingGate`` for the parameters."""
         from rkllm_mcp.mcp_client.tasks import Tasks
 
-        sampler = None if spec.sampling == "deny" else self._sampler
-        gate = SamplingGate(spec, sampler, self._approve, in_flight, note) if sampler else None
+        sampler = None if spec.sampling == "deny" else self.sampler
+        gate = SamplingGate(spec, sampler, self.approve, in_flight, note) if sampler else None
+
+        async def list_roots(context: client_session.ClientRequestContext) -> types.ListRootsResult:
+            del context
+            paths = [folder.absolute() for folder in spec.roots or ()]
+            return sdk.types.ListRootsResult(
+                roots=[sdk.types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
+            )
 
         async def on_message(message: client_session.IncomingMessage) -> None:
             if isinstance(message, sdk.types.ResourceUpdatedNotification):
@@ -359,7 +331,7 @@ class Answers:
         return Callbacks(
             sampling=gate.answer if gate else None,
             elicitation=elicitation_of(spec, in_flight, note),
-            roots=roots_of(spec),
+            roots=list_roots if spec.roots else None,
             message=on_message,
             extensions=(Tasks(in_flight, spec.task_timeout_s),),
         )

@@ -28,7 +28,7 @@ from rkllm_mcp.config.secrets import SHORTEST_REDACTED_CHARS, secrets_in_address
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.callbacks import ask_for_log, logging_to, tool_changes_to
+from rkllm_mcp.mcp_client.callbacks import ask_for_log
 from rkllm_mcp.mcp_client.errors import (
     call_failure,
     connect_failure,
@@ -47,7 +47,9 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
 from rkllm_mcp.toolcalls.results import text_result
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp import Client
+    from mcp.client import session as client_session
 
     from rkllm_mcp.messages import ToolSpec
 
@@ -103,7 +105,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         if spec.lazy:
             self.state, self.tools = "waiting", self._memory.tools or ()
         if spec.lazy and self._memory.tools is not None:
-            self._life.first.set()
+            self.life.first.set()
 
     @property
     def remembered_tools(self) -> Sequence[ToolSpec]:
@@ -114,11 +116,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     def failed_before(self) -> bool:
         """See ``ToolServer``."""
         return self._memory.has_failed
-
-    @property
-    def life_over(self) -> anyio.Event:
-        """Event that is set when the present connection has to close; each connection has its own."""
-        return self._life.over
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
@@ -134,7 +131,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         is_again = False
         while True:
             client = await self.available()
-            over, ended = self._life.over, self._life.ended
+            over, ended = self.life.over, self.life.ended
             try:
                 with self._use.during(context):
                     result = await operation(client)
@@ -203,7 +200,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         """Try one protocol revision and transport; ``_opened`` is set afterwards if the attempt had succeeded."""
         error: Exception | None = None
         channel: Channel | None = None
-        self._life.over = anyio.Event()  # set by an earlier attempt, which must not end this one
+        self.life.over = anyio.Event()  # set by an earlier attempt, which must not end this one
         with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
                 async with open_channel(
@@ -220,18 +217,18 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         return _Outcome(error, channel.ending(), channel.was_heard())
 
     async def _run_session(self, channel: Channel, era: ProtocolRevision, deadline: Deadline) -> None:
-        wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
+        wire = partial(self._host.wire.write, self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
-        listener = MessageListener(self._life.over.set, self._note_stderr, wire, self._secrets)
+        listener = MessageListener(self.life.over.set, self._note_stderr, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
         async with sdk.mcp.Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
             mode=era.mode(),
             prior_discover=era.prior(),
             client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
-            logging_callback=logging_to(self._note_stderr),
+            logging_callback=self._log,
             log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
-            message_handler=tool_changes_to(self._note_change, callbacks.message),
+            message_handler=partial(self._on_message, callbacks.message),
             sampling_callback=callbacks.sampling,
             elicitation_callback=callbacks.elicitation,
             list_roots_callback=callbacks.roots,
@@ -246,17 +243,27 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self._protocol_version = str(client.protocol_version)
             self._connect_seconds = deadline.elapsed_s
             self._become("ready")
-            self._life.settle()
+            self.life.settle()
             async with anyio.create_task_group() as following:
                 following.start_soon(self._follow_changes, client)
                 following.start_soon(self._ping_regularly, client)
                 if self.spec.idle_stop_s is not None:
                     following.start_soon(self._close_when_idle, self.spec.idle_stop_s)
-                await self._life.over.wait()
+                await self.life.over.wait()
                 following.cancel_scope.cancel()
 
-    def _note_change(self) -> None:
-        self._tools_changed.set()
+    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
+        logger = f" {params.logger}:" if params.logger else ""
+        self._note_stderr(f"{params.level}:{logger} {params.data}".replace("\n", " "))
+
+    async def _on_message(
+        self, also: client_session.MessageHandlerFnT | None, message: client_session.IncomingMessage
+    ) -> None:
+        """Note that a list has changed; ``also`` gets every message."""
+        if isinstance(message, (sdk.types.ToolListChangedNotification, sdk.types.ResourceListChangedNotification)):
+            self._tools_changed.set()
+        if also is not None:
+            await also(message)
 
     def _note_stderr(self, line: str) -> None:
         # Redacting takes time for each character, and less is kept.
@@ -294,13 +301,13 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             await self._use.none()
             if not await answers(client, self._ping_patience_s):
                 self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
-                self._life.over.set()
+                self.life.over.set()
                 return
 
     async def _close_when_idle(self, idle_stop_s: float) -> None:
         await self._use.none_for(idle_stop_s)
         self._unused = True
-        self._life.over.set()
+        self.life.over.set()
 
     async def _follow_changes(self, client: Client) -> None:
         """List the tools again after each change, with a subscription where it is needed."""

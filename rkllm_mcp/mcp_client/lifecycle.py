@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -59,13 +60,14 @@ class ServerState:
     connect_seconds: float = 0.0  # from start to the first tools/list
 
 
+@dataclass(eq=False)
 class Backoff:
     """Exponential backoff of restarts: the first restart is immediate, the second waits ``pause_s`` seconds."""
 
-    def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
-        self._ends_in_a_row = 0
-        self._pause = self._unasked = Deadline(0.0)
+    pause_s: float
+    _ends_in_a_row: int = 0
+    _pause: Deadline = field(default_factory=partial(Deadline, 0.0))
+    _unasked: Deadline = field(default_factory=partial(Deadline, 0.0))
 
     @property
     def has_failed(self) -> bool:
@@ -80,9 +82,9 @@ class Backoff:
     def on_end(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
-        pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
+        pause_s = self.pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
         self._pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
-        unasked_s = min(_UNASKED_PAUSES * self._pause_s, _LONGEST_PAUSE_S)
+        unasked_s = min(_UNASKED_PAUSES * self.pause_s, _LONGEST_PAUSE_S)
         self._unasked = Deadline(unasked_s, anyio.current_time)
 
     def on_success(self) -> None:
@@ -94,14 +96,14 @@ class Backoff:
         return self._pause.left_s
 
 
+@dataclass(eq=False)
 class Use:
-    """Active calls of a connection: ``contexts``, newest last; ``given_up`` is set when a call was cancelled."""
+    """Active calls of a connection."""
 
-    def __init__(self) -> None:
-        self.contexts: list[CallContext] = []
-        self.given_up = anyio.Event()
-        self._ended_at = -math.inf
-        self._none_left = anyio.Event()
+    contexts: list[CallContext] = field(default_factory=list[CallContext])  # newest last
+    given_up: anyio.Event = field(default_factory=anyio.Event)  # set when a call was cancelled
+    _ended_at: float = -math.inf
+    _none_left: anyio.Event = field(default_factory=anyio.Event)
 
     @contextmanager
     def during(self, context: CallContext) -> Generator[None]:
@@ -211,12 +213,14 @@ class ConnectionLife:
 
     def begin(self) -> None:
         """Begin an attempt to connect."""
-        self._unsettle()
+        if self.settled.is_set():
+            self.settled = anyio.Event()
         self.ended, self.start_requested = anyio.Event(), anyio.Event()
 
     def request(self) -> None:
         """Request another connection: callers that arrive from here on wait for the same attempt."""
-        self._unsettle()
+        if self.settled.is_set():
+            self.settled = anyio.Event()
         self.over = anyio.Event()
         self.start_requested.set()
 
@@ -229,9 +233,6 @@ class ConnectionLife:
         """Note that the connection is cleaned up, or that none was made."""
         for event in (self.over, self.first, self.settled, self.ended):
             event.set()
-
-    def _unsettle(self) -> None:
-        self.settled = anyio.Event() if self.settled.is_set() else self.settled
 
 
 _Spec_co = TypeVar("_Spec_co", bound=ServerBase, covariant=True)
@@ -268,7 +269,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self._scope = anyio.CancelScope()
         self._stopping = False
         self._backoff = Backoff(restart_pause_s)
-        self._life = ConnectionLife()
+        self.life = ConnectionLife()
 
     def describe(self) -> ServerState:
         """Return the server's current state."""
@@ -292,36 +293,36 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         try:
             if self.state == "waiting":
                 self._become("waiting", "it is started when it is first used")
-                await self._life.start_requested.wait()
+                await self.life.start_requested.wait()
             while not self._stopping:
-                self._life.begin()
+                self.life.begin()
                 self._become("connecting")
                 await self._live_once()
-                self._life.end()
+                self.life.end()
                 if not self._stopping:
-                    await self._life.start_requested.wait()
+                    await self.life.start_requested.wait()
         finally:
             self._become("stopped", "it was stopped")
-            self._life.end()
+            self.life.end()
 
     def stop(self) -> None:
         """Make ``run`` close everything and return; may be called any number of times."""
         self._stopping = True
-        self._life.over.set()
-        self._life.start_requested.set()
+        self.life.over.set()
+        self.life.start_requested.set()
         if self._opened is None:
             self._scope.cancel()
 
     async def wait_until_settled(self) -> None:
         """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
-        if self.state == "waiting" and not self._life.first.is_set():
+        if self.state == "waiting" and not self.life.first.is_set():
             self._want()
-        await self._life.first.wait()
+        await self.life.first.wait()
 
     @property
     def is_starting(self) -> bool:
         """True during the first attempt to connect."""
-        return self.state == "connecting" and not self._life.first.is_set()
+        return self.state == "connecting" and not self.life.first.is_set()
 
     @property
     def remembered_tools(self) -> Sequence[ToolSpec]:
@@ -346,19 +347,19 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
     async def available(self) -> _Opened:
         """Connect the server if necessary and return what was opened; a ServerUnavailableError if that fails."""
         while True:
-            if self._life.over.is_set() and self._opened is not None:
-                await self._life.ended.wait()
+            if self.life.over.is_set() and self._opened is not None:
+                await self.life.ended.wait()
             if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
                 wait_s = self._backoff.wait_s()
                 if wait_s > 0:
                     problem = f"is down and can be tried again in {math.ceil(wait_s)} s"
                     raise ServerUnavailableError(f"Server '{self.spec.name}' {problem}: {self.reason}.")
                 self._want()
-            await self._life.settled.wait()
+            await self.life.settled.wait()
             if self._opened is None:
                 raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
             # The connection may have closed during the wait, for example after the idle timeout.
-            if not self._life.over.is_set():
+            if not self.life.over.is_set():
                 return self._opened
 
     async def shares_in_data(self, question: str) -> Mapping[str, float]:
@@ -375,11 +376,11 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """
 
     async def _live_once(self) -> None:
-        """Open the server, serve calls until ``_life.over`` is set, and close it; for ``run``."""
+        """Open the server, serve calls until ``life.over`` is set, and close it; for ``run``."""
 
     def _want(self) -> None:
         self.state = "connecting"
-        self._life.request()
+        self.life.request()
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, self._clean(reason)

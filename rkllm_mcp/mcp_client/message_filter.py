@@ -22,6 +22,7 @@ from rkllm_base.json_values import is_long, size_of
 from rkllm_mcp.config.header_templates import redact
 from rkllm_mcp.events import to_json
 from rkllm_mcp.mcp_client import sdk
+from rkllm_mcp.mcp_client.transports.channel import ChangedStream
 from rkllm_mcp.mcp_client.wire_log import Write
 from rkllm_mcp.messages import HELPER, QUESTION_ARGUMENT, TEXTS, TUNING, as_list, as_mapping
 from rkllm_mcp.tasks import run_costly
@@ -72,7 +73,8 @@ async def filter_messages(transport: Transport, listener: MessageListener) -> As
     methods: dict[str | int, str] = {}
     async with transport as (read, write):
         filtered = _FilteredWrite(write, methods, listener)
-        yield _FilteredRead(read, methods, listener, filtered), filtered
+        incoming = _IncomingFilter(read, methods, listener, filtered)
+        yield ChangedStream(read, incoming.change, listener.on_end), filtered
 
 
 @dataclass
@@ -100,27 +102,13 @@ class _FilteredWrite(AsyncResource):
 
 
 @dataclass
-class _FilteredRead(AsyncResource):
-    """Repairs responses and reports the end of the stream."""
+class _IncomingFilter:
+    """Repairs responses."""
 
     inner: ReadStream[SessionMessage | Exception]
     methods: dict[str | int, str]
     listener: MessageListener
     requests: _FilteredWrite
-
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._filter_item(await self._retry_handshake(await self.inner.receive()))
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            item = await self.inner.__anext__()
-        except StopAsyncIteration:
-            self.listener.on_end()
-            raise
-        return await self._filter_item(await self._retry_handshake(item))
 
     async def _retry_handshake(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
@@ -143,10 +131,9 @@ class _FilteredRead(AsyncResource):
         self.requests.handshake = None
         return await self.inner.receive()
 
-    async def aclose(self) -> None:
-        await self.inner.aclose()
-
-    async def _filter_item(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    async def change(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Return an item of the stream as the SDK gets it."""
+        item = await self._retry_handshake(item)
         if isinstance(item, Exception):
             return item
         notes: list[str] = []
@@ -368,19 +355,9 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
 
 
-def mend_resource_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """Repair a ``resources/list`` result; a resource without a name is called by its address."""
-    return _mend_list(result, "resources", ("uri",), "uri", note)
-
-
-def mend_template_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """Repair a ``resources/templates/list`` result."""
-    return _mend_list(result, "resourceTemplates", ("uriTemplate",), "uriTemplate", note)
-
-
 def mend_prompt_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
     """Repair a ``prompts/list`` result; arguments without a name are dropped."""
-    mended = _mend_list(result, "prompts", ("name",), "name", note)
+    mended = mend_list(result, note, key="prompts", name="name")
     for prompt in mended["prompts"]:
         arguments = [_clean_item(argument) for argument in as_list(prompt.get("arguments")) if _is_object(argument)]
         prompt["arguments"] = [argument for argument in arguments if argument.get("name")]
@@ -430,17 +407,15 @@ def _limit_items(
     return accepted
 
 
-def _mend_list(
-    result: dict[str, Any], key: str, required: Sequence[str], name: str, note: Callable[[str], None]
-) -> dict[str, Any]:
-    """Repair a list whose items need the fields ``required``; ``name`` is the field that is in for a name."""
+def mend_list(result: dict[str, Any], note: Callable[[str], None], *, key: str, name: str) -> dict[str, Any]:
+    """Repair the list ``key``; its items need the field ``name``, which is in for a name that is missing."""
     mended: dict[str, Any] = {**result, key: []}
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]
 
     def mend(item: Any) -> dict[str, Any] | None:
         good = _clean_item(item) if _is_object(item) else {}
-        if not all(good.get(field) for field in required):
+        if not good.get(name):
             note(f"an item of {key} was dropped: {_short(item)}")
             return None
         if not good.get("name"):
@@ -475,8 +450,8 @@ _REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[st
     "initialize": mend_handshake,
     "tools/list": mend_tool_list,
     "tools/call": mend_call_result,
-    "resources/list": mend_resource_list,
-    "resources/templates/list": mend_template_list,
+    "resources/list": partial(mend_list, key="resources", name="uri"),
+    "resources/templates/list": partial(mend_list, key="resourceTemplates", name="uriTemplate"),
     "prompts/list": mend_prompt_list,
     "prompts/get": mend_prompt,
 }

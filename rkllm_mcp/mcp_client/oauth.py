@@ -44,17 +44,17 @@ _REQUEST_TIMEOUT_S = 10.0
 _PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
 
 
+@dataclass(eq=False)
 class Redirect:
     """The redirect that ends a login at ``uri``: a browser sends it there, or a person hands its address over.
 
     Only the authorization server knows ``state``, so no other page can end the login, neither with a code nor an error.
     """
 
-    def __init__(self, uri: str, state: str) -> None:
-        self.uri = uri
-        self._state = state
-        self._arrived = anyio.Event()
-        self._query: dict[str, str] = {}
+    uri: str
+    state: str
+    _arrived: anyio.Event = field(default_factory=anyio.Event)
+    _query: dict[str, str] = field(default_factory=dict[str, str])
 
     def take(self, address: str) -> bool:
         """Take the address that a browser was sent to, the first one only; return False if it is not of this login."""
@@ -63,7 +63,7 @@ class Redirect:
         except ValueError:
             return False
         query = dict(parse_qsl(theirs.query))
-        if ours[:3] != theirs[:3] or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
+        if ours[:3] != theirs[:3] or not hmac.compare_digest(query.get("state", "").encode(), self.state.encode()):
             return False
         if not self._arrived.is_set():
             self._query = query
@@ -186,12 +186,12 @@ class NoConsent:
 NO_CONSENT = NoConsent()
 
 
+@dataclass(eq=False)
 class TokenFile:
     """Tokens and client registrations, in a file of mode 0600, or in memory if ``path`` is None."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._entries: dict[str, dict[str, dict[str, Any]]] = {}
+    path: Path | None = None
+    _entries: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict[str, dict[str, dict[str, Any]]])
 
     def entry(self, account: str) -> tuple[str, dict[str, Any]]:
         """Return the issuer of an account and its stored values: ``client`` and ``tokens``."""
@@ -204,7 +204,7 @@ class TokenFile:
         """Return the registered redirect URI of an account, else one whose port depends on file and account."""
         _, entry = self.entry(account)
         registered = entry.get("client", {}).get("redirect_uris") or [""]
-        digest = hashlib.sha256(f"{self._path} {account}".encode()).digest()
+        digest = hashlib.sha256(f"{self.path} {account}".encode()).digest()
         port = _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
         return registered[0] or f"http://127.0.0.1:{port}/callback"
 
@@ -215,19 +215,19 @@ class TokenFile:
             accounts.pop(account, None)
         issuers.setdefault(issuer, {})[account] = entry
         self._entries = {name: accounts for name, accounts in issuers.items() if accounts}
-        if self._path is not None:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        if self.path is not None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(self._entries, file)
-            temporary.replace(self._path)
+            temporary.replace(self.path)
 
     def _read_entries(self) -> dict[str, dict[str, dict[str, Any]]]:
-        if self._path is None:
+        if self.path is None:
             return self._entries
         try:
-            return cast("dict[str, dict[str, dict[str, Any]]]", json.loads(self._path.read_text("utf-8")))
+            return cast("dict[str, dict[str, dict[str, Any]]]", json.loads(self.path.read_text("utf-8")))
         except (OSError, ValueError):
             return {}
 

@@ -2,15 +2,15 @@
 
 Separate connections ensure that a token never reaches another user's request, session or subscription, over any
 transport. Requests with equal headers share one. A connection closes with the last block that uses it: a single call,
-or a whole answer (``connected_with``). The tool list comes from the first connection and is stored.
+or a whole answer (``ResourceHub.attending``). The tool list comes from the first connection and is stored.
 
 Follows mission "MCP統合設計", トークン置換機能 and トークンの取り扱い.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from typing_extensions import Never
 
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, secrets_of, tokens_for
-from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState, ToolServer
@@ -60,7 +60,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         )
         self.tools = ServerCache(spec, self._host.remembered).tools or ()
         # Nothing is connected before a request brings a token.
-        self._life.first.set()
+        self.life.first.set()
         self._sessions: dict[_Headers, _Session] = {}
         self._last: ServerState | None = None
         self._tasks: TaskGroup | None = None
@@ -83,7 +83,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._running.set()
-                await self._life.over.wait()
+                await self.life.over.wait()
                 for session in self._sessions.values():
                     session.connection.stop()
         finally:
@@ -149,41 +149,3 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
 
 
 AnyConnection: TypeAlias = Connection | PerRequestConnection
-
-
-@asynccontextmanager
-async def connected_with(connections: Iterable[object], tokens: Mapping[str, str]) -> AsyncGenerator[None]:
-    """Connect every server that these tokens open, and list its tools, inside this block.
-
-    A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
-    """
-    async with AsyncExitStack() as sessions:
-        opened: list[Connection] = []
-        for connection in connections:
-            if isinstance(connection, PerRequestConnection) and tokens:
-                try:
-                    opened.append(await sessions.enter_async_context(connection.held(tokens)))
-                except ServerUnavailableError as error:
-                    connection.notes.add(str(error))
-        for session in opened:
-            await session.wait_until_settled()
-        yield
-
-
-@asynccontextmanager
-async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
-    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block."""
-    if isinstance(connection, Connection):
-        yield connection
-        return
-    async with connection.held(tokens) as session:
-        yield session
-
-
-def connection_for(
-    spec: MCPServerConfig, host: ConnectionServices, on_change: Callable[[Any], None] | None = None
-) -> AnyConnection:
-    """Return a shared connection, or one per set of tokens if the headers contain placeholders."""
-    if isinstance(spec, StdioServer) or not any(placeholders(value) for value in spec.headers_template.values()):
-        return Connection(spec, host, on_change=on_change)
-    return PerRequestConnection(spec, host, on_change=on_change)

@@ -7,7 +7,6 @@ import binascii
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -25,7 +24,7 @@ from rkllm_mcp.errors import (
 )
 from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
-from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
+from rkllm_mcp.mcp_client.per_request import AnyConnection, PerRequestConnection
 from rkllm_mcp.mcp_client.session import all_pages
 from rkllm_mcp.mcp_client.timeouts import time_limit
 from rkllm_mcp.messages import (
@@ -146,9 +145,23 @@ class ResourceHub:
         """Return the server names in the order of the configuration."""
         return tuple(self.connections)
 
-    def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
-        """Connect the servers that need a request's tokens and list their tools, inside this block."""
-        return connected_with(self.connections.values(), tokens)
+    @contextlib.asynccontextmanager
+    async def attending(self, tokens: Mapping[str, str]) -> AsyncGenerator[None]:
+        """Connect the servers that need a request's tokens and list their tools, inside this block.
+
+        A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
+        """
+        async with contextlib.AsyncExitStack() as sessions:
+            opened: list[Connection] = []
+            for connection in self.connections.values():
+                if isinstance(connection, PerRequestConnection) and tokens:
+                    try:
+                        opened.append(await sessions.enter_async_context(connection.held(tokens)))
+                    except ServerUnavailableError as error:
+                        connection.notes.add(str(error))
+            for session in opened:
+                await session.wait_until_settled()
+            yield
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
@@ -215,7 +228,8 @@ class ResourceHub:
         the resource does not exist, its server does not support subscriptions, or the connection was lost.
         """
         connection, uri = await self.locate(reference, context)
-        async with session_of(connection, context.tokens) as session:
+        is_per_request = isinstance(connection, PerRequestConnection)
+        async with connection.held(context.tokens) if is_per_request else contextlib.nullcontext(connection) as session:
             # An event stream since 2026-07-28, notifications before. A subscription ends with its connection.
             if await session.request(_is_modern):
                 await _follow_events(session, uri, on_update, task_status)
@@ -415,7 +429,14 @@ async def _is_modern(client: Client) -> bool:
 
 
 async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]) -> None:
-    async with _listening(connection, uri) as subscription:
+    # The stream outlives the request that opens it, so that an idle subscription does not count as an active call.
+    async def open_stream(client: Client) -> tuple[contextlib.AsyncExitStack, Subscription]:
+        async with contextlib.AsyncExitStack() as opening:
+            subscription = await opening.enter_async_context(client.listen(resource_subscriptions=[uri]))
+            return opening.pop_all(), subscription
+
+    opened, subscription = await connection.request(open_stream)
+    async with opened:
         if uri not in (subscription.honored.resource_subscriptions or ()):
             raise ServerRefusedError(f"server '{connection.spec.name}' does not send updates of {uri}; read it again")
         task_status.started()
@@ -426,19 +447,6 @@ async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, 
         except sdk.subscriptions.SubscriptionLost:
             raise _lost(connection, uri) from None
     raise ServerRefusedError(f"server '{connection.spec.name}' has ended the subscription to {uri}; subscribe again")
-
-
-@contextlib.asynccontextmanager
-async def _listening(connection: Connection, uri: str) -> AsyncGenerator[Subscription]:
-    # The stream outlives the request that opens it, so that an idle subscription does not count as an active call.
-    async def open_stream(client: Client) -> tuple[contextlib.AsyncExitStack, Subscription]:
-        async with contextlib.AsyncExitStack() as opening:
-            subscription = await opening.enter_async_context(client.listen(resource_subscriptions=[uri]))
-            return opening.pop_all(), subscription
-
-    opened, subscription = await connection.request(open_stream)
-    async with opened:
-        yield subscription
 
 
 async def _follow_notifications(
@@ -474,7 +482,7 @@ async def _end_when_gone(gone: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 async def _subscribe(client: Client, connection: Connection, uri: str) -> anyio.Event:
-    gone = connection.life_over
+    gone = connection.life.over  # each connection has its own
     await client.session.send_request(
         sdk.types.SubscribeRequest(params=sdk.types.SubscribeRequestParams(uri=uri)), sdk.types.EmptyResult
     )

@@ -33,8 +33,7 @@ _RESOURCES_PATIENCE_S = 5.0
 
 
 class _PageOfList(Protocol):
-    @property
-    def next_cursor(self) -> str | None: ...
+    next_cursor: str | None
 
 
 _Page = TypeVar("_Page", bound=_PageOfList)

@@ -38,23 +38,19 @@ class WireLog:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = self._open()
 
-    def of(self, server: str, clean: Callable[[str], str]) -> Write:
-        """Return the function that logs messages of one server; ``clean`` redacts the secrets of the connection."""
-
-        def write(direction: Direction, message: dict[str, Any]) -> None:
-            public = without_secrets(message)
-            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            line = {"time": now, "server": server, "direction": direction, "message": public}
-            # A log that cannot be written must not fail a call.
-            with contextlib.suppress(OSError, ValueError):
-                if self._file.tell() > self._max_bytes:
-                    self._file.close()
-                    self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-                    self._file = self._open()
-                self._file.write((clean(json.dumps(line, ensure_ascii=False)) + "\n").encode("utf-8", "replace"))
-                self._file.flush()
-
-        return write
+    def write(self, server: str, clean: Callable[[str], str], direction: Direction, message: dict[str, Any]) -> None:
+        """Log a message of a server; ``clean`` redacts the secrets of the connection."""
+        public = without_secrets(message)
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        line = {"time": now, "server": server, "direction": direction, "message": public}
+        # A log that cannot be written must not fail a call.
+        with contextlib.suppress(OSError, ValueError):
+            if self._file.tell() > self._max_bytes:
+                self._file.close()
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+                self._file = self._open()
+            self._file.write((clean(json.dumps(line, ensure_ascii=False)) + "\n").encode("utf-8", "replace"))
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file; later messages are dropped."""

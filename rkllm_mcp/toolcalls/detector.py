@@ -136,11 +136,6 @@ class AnswerReader:
         self.at = position
         return marker is not None
 
-    def write_character(self) -> None:
-        """Emit the next character."""
-        self.out.write(self.text[self.at])
-        self.at += 1
-
     def drop(self, raw: str) -> None:
         """Leave out ``raw``, the next text."""
         self.out.drop(raw)
@@ -264,7 +259,8 @@ class ThinkingState:
                 case None:
                     return None
                 case _:
-                    answer.write_character()
+                    out.write(answer.text[answer.at])
+                    answer.at += 1
         return None
 
 
@@ -317,7 +313,8 @@ class TextState:
                     formats = () if out.fences.is_quoted else vocabulary.openers.standing(answer.text, answer.at)
                     if any(not (call_format.bare or call_format.fenced) for call_format in formats):
                         out.missed.meet_marker(is_line_start=out.fences.is_line_start)
-                    answer.write_character()
+                    out.write(answer.text[answer.at])
+                    answer.at += 1
                 case CallOpens():
                     return answer.begin_call(opening)
                 case FenceOpens():

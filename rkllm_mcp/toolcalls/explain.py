@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rkllm_mcp.events import DetectorEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
@@ -39,7 +39,7 @@ def explain(
     detector = Detector(
         tools, syntaxes, thinking, on_note=lambda excerpt, why: explanations.append(Explanation(excerpt, why))
     )
-    looker = _Looker(tools, select_syntaxes(syntaxes))
+    looker = _Looker(frozenset(tool.name for tool in tools), select_syntaxes(syntaxes))
     for character in text:
         explanations += looker.look(detector.feed(character))
     explanations += looker.look(detector.finish())
@@ -47,20 +47,20 @@ def explain(
     return list(dict.fromkeys(explanations))
 
 
+@dataclass
 class _Looker:
     """Explains events, and searches text for calls in formats that were not enabled."""
 
-    def __init__(self, tools: Sequence[ToolSpec], selection: SyntaxSelection) -> None:
-        self._names = frozenset(tool.name for tool in tools)
-        self._selection = selection
-        self._text: list[str] = []
+    names: frozenset[str]  # of the tools
+    selection: SyntaxSelection
+    text: list[str] = field(default_factory=list[str])  # since the last event
 
     def look(self, events: Iterable[DetectorEvent]) -> list[Explanation]:
         """Return the explanations of events."""
         explanations: list[Explanation] = []
         for event in events:
             if isinstance(event, Text):
-                self._text.append(event.text)
+                self.text.append(event.text)
             elif isinstance(event, ToolCallDetected):
                 explanations += self.explain_overlooked()
                 mended = ", which was not valid as written and was mended" if event.repaired else ""
@@ -76,10 +76,10 @@ class _Looker:
 
     def explain_overlooked(self) -> list[Explanation]:
         """Return explanations of texts since the last event that look like calls."""
-        text = "".join(self._text)
-        self._text.clear()
+        text = "".join(self.text)
+        self.text.clear()
         every = tuple(dict.fromkeys(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
-        openers = Openers(every, self._names | frozenset(names_in(text)))
+        openers = Openers(every, self.names | frozenset(names_in(text)))
         explanations: list[Explanation] = []
         at = 0
         while (start := openers.next_call(text, at)) is not None:
@@ -92,12 +92,12 @@ class _Looker:
         return explanations
 
     def _why(self, call_format: CallFormat, text: str) -> str:
-        if not self._names:
+        if not self.names:
             return "no tool is declared, so everything is text"
         name = next(iter(names_in(text[:512])), None)
-        if name is not None and name not in self._names:
+        if name is not None and name not in self.names:
             return f"'{name}' is not a declared tool"
-        if call_format in self._selection.anywhere:
+        if call_format in self.selection.anywhere:
             return "it is quoted, or another call begins behind it"
         if call_format.bare:
             rule = "it is a call only as a valid call on a line of its own"

@@ -428,13 +428,19 @@ def _tag_format(
     end = rf"(?:{'|'.join(re.escape(end) for end in (*tags.ends, *(closer[:-1] for closer in closers)))})\s{{0,64}}>"
     ends = rf"{end}(?:\s{{0,64}}{end})*"
     begins = re.escape(tags.begins or openers[0])
+    argument = tags.arguments[0]
+    naming = ' name="{}">' if tags.quoted else "{}>"
+    lead = "" if openers[0].startswith(tags.begins or openers[0]) else openers[0]
+    call = f"{tags.begins}{naming.format('TOOL')}" if tags.begins else f"{openers[0]}TOOL"
+    key = f"KEY</arg_key>{tags.head_ends}" if tags.has_long_heads else naming.format("KEY")
+    ending = f"{argument.closes}>{tags.ends[0]}>{''.join(closers)}"
     return CallFormat(
         name=name,
         openers=openers,
         confirm=confirm,
         scanner=partial(TagScanner, tags),
         read=TagReader(tags, repeats),
-        example=_tagged_example(tags, openers[0], closers),
+        example=f"{lead}{call}{argument.opens}{key}VALUE{ending}",
         closers=closers,
         another=(Another(Shape(SPACE), Shape(*literal(tags.begins))),) if closers and tags.begins else (),
         # After a tag, before the end or before another call; between words of a value it may be quoted text.
@@ -442,15 +448,6 @@ def _tag_format(
         keeps=None if tags.begins and openers[0].startswith(tags.begins) else 0,
         begins=tags.begins,
     )
-
-
-def _tagged_example(tags: Tags, opener: str, closers: tuple[str, ...]) -> str:
-    argument = tags.arguments[0]
-    naming = ' name="{}">' if tags.quoted else "{}>"
-    lead = "" if opener.startswith(tags.begins or opener) else opener
-    call = f"{tags.begins}{naming.format('TOOL')}" if tags.begins else f"{opener}TOOL"
-    key = naming.format("KEY") if tags.head_ends == ">" else f"KEY</arg_key>{tags.head_ends}"
-    return f"{lead}{call}{argument.opens}{key}VALUE{argument.closes}>{tags.ends[0]}>{''.join(closers)}"
 
 
 _PROJECT_TAGS = Tags(

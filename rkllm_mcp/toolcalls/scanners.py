@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
@@ -105,9 +105,14 @@ class BracketScanner:
                 if marker is not False:
                     return (ScanState.BROKEN if marker else ScanState.MORE), at
             if text[at] in QUOTES and self._depth:
-                quote = self._quote_at(text, at)
-                if quote is None:
-                    return ScanState.MORE, at
+                quote = text[at]
+                if self._triple_quotes:
+                    # Up to three quotes in a row open one string; those at the end of the text may go on.
+                    start_of_string = text[at : at + 3]
+                    if start_of_string == quote * 3:
+                        quote = start_of_string
+                    elif len(start_of_string) < 3 and not start_of_string.strip(quote):
+                        return ScanState.MORE, at
                 self._string.quote, self._inner_closed = quote, False
                 at += len(quote)
                 continue
@@ -119,15 +124,6 @@ class BracketScanner:
     def may_end(self) -> bool:
         """Return True if only the last bracket is missing, and everything inside it is closed."""
         return not self._string.quote and self._depth == 1 and self._inner_closed
-
-    def _quote_at(self, text: str, at: int) -> str | None:
-        """Return the quote that opens a string here: one character or three; None if more text is needed."""
-        mark = text[at]
-        if not self._triple_quotes:
-            return mark
-        if text.startswith(mark * 3, at):
-            return mark * 3
-        return None if len(text) - at < 3 and text[at:] == mark * (len(text) - at) else mark
 
     def _meets(self, character: str) -> bool:
         """Process one structural character; return True if it ends the value."""
@@ -256,31 +252,23 @@ class BraceScanner(Scanner):
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Argument:
     """The element of one argument."""
 
     opens: str  # its beginning, such as ``<parameter=``
     closes: str  # its closing tag without the last bracket
     behind: str = ""  # character class that must follow ``opens``; empty for any text
+    begins: tuple[str, ...] = field(init=False)  # the atoms of its beginning
+    opening: Shape = field(init=False)
+    closing: Shape = field(init=False)
 
-    @property
-    def begins(self) -> tuple[str, ...]:
-        """The atoms of its beginning."""
-        return (*literal(self.opens), *((self.behind,) if self.behind else ()))
-
-    @cached_property
-    def opening(self) -> Shape:
-        """The beginning of an argument."""
-        return Shape(*self.begins)
-
-    @cached_property
-    def closing(self) -> Shape:
-        """A closing tag."""
-        return Shape(*literal(self.closes), SPACE, ">")
+    def __post_init__(self) -> None:
+        self.begins = (*literal(self.opens), *((self.behind,) if self.behind else ()))
+        self.opening, self.closing = Shape(*self.begins), Shape(*literal(self.closes), SPACE, ">")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Tags:
     """The elements of one call format in tags."""
 
@@ -292,31 +280,22 @@ class Tags:
     # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
     quoted: bool = False
     cdata: bool = False  # values may contain CDATA sections
+    has_long_heads: bool = field(init=False)  # a head ends with its own tag, so that no other text begins like one
+    endings: tuple[Shape, ...] = field(init=False)  # of the call
+    # The real ends of a value: a closing tag followed by another argument or the end of the call.
+    value_ends: dict[Argument, tuple[Shape, ...]] = field(init=False)
+    value_marks: dict[Argument, Markers] = field(init=False)  # texts in a value that may be more than text
 
-    @property
-    def has_long_heads(self) -> bool:
-        """True if a head ends with its own tag, so that no other text begins like an argument."""
-        return self.head_ends != ">"
-
-    @cached_property
-    def endings(self) -> tuple[Shape, ...]:
-        """The ends of the call."""
-        return tuple(Shape(*literal(end), SPACE, ">") for end in self.ends)
-
-    @cached_property
-    def value_ends(self) -> dict[Argument, tuple[Shape, ...]]:
-        """The real ends of a value: a closing tag followed by another argument or the end of the call."""
+    def __post_init__(self) -> None:
+        self.has_long_heads = self.head_ends != ">"
+        self.endings = tuple(Shape(*literal(end), SPACE, ">") for end in self.ends)
         followers = (*map(literal, self.ends), *(other.begins for other in self.arguments))
-        return {
+        self.value_ends = {
             argument: tuple(Shape(*literal(argument.closes), SPACE, ">", SPACE, *then) for then in followers)
             for argument in self.arguments
         }
-
-    @cached_property
-    def value_marks(self) -> dict[Argument, Markers]:
-        """Texts in a value that may be more than text."""
         cdata = (_CDATA_OPENS,) if self.cdata else ()
-        return {argument: Markers((argument.opens, argument.closes, *cdata)) for argument in self.arguments}
+        self.value_marks = {argument: Markers((argument.opens, argument.closes, *cdata)) for argument in self.arguments}
 
 
 _CDATA_OPENS = "<![CDATA["

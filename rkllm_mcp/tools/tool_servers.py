@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, is_offered
+from rkllm_mcp.config.header_templates import placeholders
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, RemoteServer, ServerConfig, is_offered
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.mcp_client.callbacks import Answers
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import AnyToolServer, ConnectionServices, ToolServer
-from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_for
+from rkllm_mcp.mcp_client.per_request import PerRequestConnection
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
@@ -90,8 +91,8 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
                     )
                     self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
-                    self._life.settle()
-                    await self._life.over.wait()
+                    self.life.settle()
+                    await self.life.over.wait()
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         self._opened = None
@@ -139,8 +140,11 @@ def source_of(
         from rkllm_mcp.openapi.source import open_openapi
 
         opener = partial(open_openapi, spec)
+    elif isinstance(spec, RemoteServer) and any(placeholders(value) for value in spec.headers_template.values()):
+        # Its headers need tokens of each request.
+        return PerRequestConnection(spec, host, on_change=on_change)
     else:
-        return connection_for(spec, host, on_change)
+        return Connection(spec, host, on_change=on_change)
     return LocalToolServer(spec, opener, restart_pause_s=host.restart_pause_s, on_change=on_change)
 
 

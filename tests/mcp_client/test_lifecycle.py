@@ -318,7 +318,7 @@ async def test_a_server_that_was_not_there_at_the_start_is_tried_again_with_a_la
             for _ in range(3):
                 await toolbox.wait_until_connected()
                 toolbox.retry()
-                await connection._life.settled.wait()  # pyright: ignore[reportPrivateUsage]
+                await connection.life.settled.wait()
             assert [state.state for state in toolbox.servers()] == ["failed"]
             await anyio.Path(marker).touch()
             toolbox.retry()

@@ -28,10 +28,9 @@ from rkllm_mcp.mcp_client.message_filter import (
     filter_messages,
     mend_call_result,
     mend_handshake,
+    mend_list,
     mend_prompt,
     mend_prompt_list,
-    mend_resource_list,
-    mend_template_list,
     mend_tool_list,
 )
 
@@ -150,20 +149,23 @@ def test_one_item_with_a_fault_does_not_hide_the_others() -> None:
         "z",
         None,
     ]
-    resources = mend_resource_list({"resources": [*odd, {"uri": "x:3", "name": "n"}], "nextCursor": None}, notes.append)
+    listed = {"resources": [*odd, {"uri": "x:3", "name": "n"}], "nextCursor": None}
+    resources = mend_list(listed, notes.append, key="resources", name="uri")
     ListResourcesResult.model_validate(resources)
     assert resources == {
         "resources": [{"uri": "x:1", "name": "x:1"}, {"uri": "x:2", "name": "x:2"}, {"uri": "x:3", "name": "n"}]
     }
     assert len(notes) == 5
-    templates = mend_template_list({"resourceTemplates": [{"uriTemplate": "x:{a}"}, {}]}, notes.append)
+    listed = {"resourceTemplates": [{"uriTemplate": "x:{a}"}, {}]}
+    templates = mend_list(listed, notes.append, key="resourceTemplates", name="uriTemplate")
     ListResourceTemplatesResult.model_validate(templates)
     assert templates["resourceTemplates"] == [{"uriTemplate": "x:{a}", "name": "x:{a}"}]
     arguments = [{"name": "a", "required": "yes", "description": None}, {"description": "no name"}, "b"]
     prompts = mend_prompt_list({"prompts": [{"name": "p", "arguments": arguments}, {"title": "q"}]}, notes.append)
     ListPromptsResult.model_validate(prompts)
     assert prompts["prompts"] == [{"name": "p", "arguments": [{"name": "a"}]}]
-    assert mend_resource_list({"resources": "none"}, notes.append) == {"resources": []}
+    none = mend_list({"resources": "none"}, notes.append, key="resources", name="uri")
+    assert none == {"resources": []}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -34,7 +35,7 @@ async def test_every_message_of_a_session_is_logged_in_order(tmp_path: Path) -> 
 
 def test_what_looks_like_a_secret_is_replaced(tmp_path: Path) -> None:
     log = WireLog(tmp_path / "wire.log")
-    write = log.of("s", lambda text: text.replace("hidden", "[REDACTED]"))
+    write = partial(log.write, "s", lambda text: text.replace("hidden", "[REDACTED]"))
     arguments = {"api_key": "abc", "note": "a hidden thing", "text": "ghp_0123456789abcdefghij"}
     write("sent", {"method": "tools/call", "params": {"arguments": arguments}})
     log.close()
@@ -46,7 +47,7 @@ def test_what_looks_like_a_secret_is_replaced(tmp_path: Path) -> None:
 
 def test_a_full_log_makes_way_for_a_new_one(tmp_path: Path) -> None:
     log = WireLog(tmp_path / "wire.log", max_bytes=500)
-    write = log.of("s", str)
+    write = partial(log.write, "s", str)
     for number in range(20):
         write("sent", {"number": number})
     log.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
+from anyio.abc import AsyncResource
 
 from rkllm_base.answers import count_values
 from rkllm_base.json_values import LONG_BYTES
@@ -22,7 +23,7 @@ from rkllm_mcp.tasks import run_costly
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client import Transport
-    from mcp.client._transport import TransportStreams
+    from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
     Incoming: TypeAlias = MemoryObjectSendStream[SessionMessage | Exception]
@@ -46,6 +47,34 @@ class Channel:
     served: Any = None  # the in-process server object
     ending: Callable[[], str] = str  # how the server ended, such as ``exited with code 3``; empty if the host ended it
     was_heard: Callable[[], bool] = lambda: True  # False if the server certainly received no message
+
+
+@dataclass
+class ChangedStream(AsyncResource):
+    """The messages of a transport, each changed on its way to the SDK."""
+
+    inner: ReadStream[SessionMessage | Exception]
+    change: Callable[[SessionMessage | Exception], Awaitable[SessionMessage | Exception]]
+    on_end: Callable[[], None] = lambda: None  # called once when the stream closes
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        return await self.change(await self.inner.receive())
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            item = await self.inner.__anext__()
+        except StopAsyncIteration:
+            self.on_end()
+            raise
+        return await self.change(item)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self.inner.aclose()
 
 
 def messages_in(frame: bytes | str) -> list[SessionMessage]:

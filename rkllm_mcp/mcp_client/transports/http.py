@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -23,13 +22,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-from anyio.abc import AsyncResource
 
 from rkllm_base.json_values import LONG_BYTES
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, messages_in
+from rkllm_mcp.mcp_client.transports.channel import MAX_MESSAGE_BYTES, ChangedStream, messages_in
 from rkllm_mcp.mcp_client.transports.long_messages import EVENT_STREAM, LongMessages
 from rkllm_mcp.mcp_client.transports.tls import tls_context
 from rkllm_mcp.tasks import run_costly
@@ -77,27 +75,7 @@ async def streamable_http(
             spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
         ) as (received, write),
     ):
-        yield _Restored(received, long), write
-
-
-@dataclass
-class _Restored(AsyncResource):
-    """The messages that the SDK delivers, with those that were long."""
-
-    inner: ReadStream[SessionMessage | Exception]
-    long: LongMessages
-
-    async def receive(self) -> SessionMessage | Exception:
-        return self.long.restore(await self.inner.receive())
-
-    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        return self.long.restore(await self.inner.__anext__())
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+        yield ChangedStream(received, long.restore), write
 
 
 @asynccontextmanager
@@ -122,7 +100,7 @@ async def sse(
             sdk.sse.sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
             anyio.create_task_group() as pumps,
         ):
-            pumps.start_soon(_pump, _Restored(received, long), incoming_send)
+            pumps.start_soon(_pump, ChangedStream(received, long.restore), incoming_send)
             try:
                 yield incoming, write
             finally:

@@ -11,6 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rkllm_base.json_values import LONG_BYTES
@@ -33,11 +34,11 @@ _LINES = re.compile(rb"\r\n|\n|\r")
 _UNREADABLE = b"{}"
 
 
+@dataclass(eq=False)
 class LongMessages:
     """The long messages of a connection that are on their way through the SDK."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, Any] = {}
+    _kept: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def shorten(self, item: SessionMessage) -> bytes:
         """Keep a message, and return the short one that takes its place, as JSON."""
@@ -55,7 +56,7 @@ class LongMessages:
                 short["id"] = message.id
         return json.dumps(short).encode()
 
-    def restore(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    async def restore(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """Return an item that the SDK delivers, with the message that was kept for it."""
         if isinstance(item, Exception):
             return item

@@ -33,13 +33,13 @@ class LineTooLongError(ValueError):
     """A line exceeds its limit."""
 
 
+@dataclass
 class LineSplitter:
     """Splits a byte stream at newlines; ``max_line_bytes`` bounds a line."""
 
-    def __init__(self, max_line_bytes: int) -> None:
-        self._max_line_bytes = max_line_bytes
-        self._pieces: list[bytes] = []
-        self._line_bytes = 0
+    max_line_bytes: int
+    _pieces: list[bytes] = field(default_factory=list[bytes])
+    _line_bytes: int = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines completed by ``chunk``, without newlines; a LineTooLongError beyond ``max_line_bytes``."""
@@ -55,8 +55,8 @@ class LineSplitter:
 
     def _append(self, piece: bytes) -> None:
         self._line_bytes += len(piece)
-        if self._line_bytes > self._max_line_bytes:
-            raise LineTooLongError(f"a line is longer than {self._max_line_bytes} bytes")
+        if self._line_bytes > self.max_line_bytes:
+            raise LineTooLongError(f"a line is longer than {self.max_line_bytes} bytes")
         if piece:
             self._pieces.append(piece)
 
@@ -67,12 +67,12 @@ _MOST_LINES = 20_000
 _MOST_LINE_BYTES = 64 * 1024
 
 
+@dataclass
 class MessageLines:
     """Joins the lines of a message that a server writes over several of them, which the protocol does not allow."""
 
-    def __init__(self) -> None:
-        self._held: list[bytes] = []
-        self._depth = 0
+    _held: list[bytes] = field(default_factory=list[bytes])
+    _depth: int = 0
 
     def feed(self, line: bytes) -> list[bytes]:
         """Return the messages, or lines of anything else, that are complete now."""

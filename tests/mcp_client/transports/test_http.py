@@ -437,7 +437,7 @@ async def test_events_are_found_however_their_bytes_arrive(ending: bytes) -> Non
     assert short["result"].pop("kind") == "short"
     assert len(content) < 1000
     item = SessionMessage(mcp_types.JSONRPCResponse.model_validate({**short, "id": 9}))
-    restored = messages.restore(item)
+    restored = await messages.restore(item)
     assert isinstance(restored, SessionMessage)
     assert isinstance(restored.message, mcp_types.JSONRPCResponse)
     assert (restored.message.id, restored.message.result) == (9, result)
