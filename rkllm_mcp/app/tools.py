@@ -141,7 +141,7 @@ async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]
                 return environment.toolbox.tools()
         if not isinstance(server, OpenAPIServer):
             texts = stored_texts(state_file(os.environ, config.origin.tenant), SERVER_FACTS)
-            return ServerCache(server, Forgetful(texts)).tools or ()
+            return ServerCache(server, Forgetful(texts)).known.tools or ()
     return ()
 
 

@@ -146,7 +146,7 @@ def approval_notices(config: Config) -> list[str]:
                 for tool in tools_of_functions
             ]
         elif not isinstance(server, OpenAPIServer):
-            tools = ServerCache(server, facts).tools or ()
+            tools = ServerCache(server, facts).known.tools or ()
         if names := newly_asked(server, tools):
             tools_named = ", ".join(map(on_one_line, names))
             notices.append(

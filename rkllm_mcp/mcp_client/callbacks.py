@@ -133,7 +133,9 @@ async def _show_url(
 ) -> ElicitationAnswer:
     if context is None or len(params.url) > _URL_CHARS or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
-    return await _ask_person(context, Elicitation("", server, shorten(params.message, _MESSAGE_CHARS), {}, params.url))
+    question = Elicitation("", server, shorten(params.message, _MESSAGE_CHARS), {}, params.url)
+    with context.pause():
+        return await context.asker.elicit(question)
 
 
 async def _fill_form(
@@ -150,7 +152,8 @@ async def _fill_form(
         raise ServerRefusedError(f"the form has {problem}")
     question = Elicitation("", server, shorten(params.message, _MESSAGE_CHARS), schema)
     for _ in range(_ATTEMPTS):
-        answer = await _ask_person(context, question)
+        with context.pause():
+            answer = await context.asker.elicit(question)
         if answer.action != "accept":
             return answer
         content = complete_content(schema, answer.content)
@@ -159,11 +162,6 @@ async def _fill_form(
             return ElicitationAnswer("accept", content)
         question = replace(question, message="\n".join((shorten(params.message, _MESSAGE_CHARS), *wrong)))
     return _CANCEL
-
-
-async def _ask_person(context: CallContext, question: Elicitation) -> ElicitationAnswer:
-    with context.pause():
-        return await context.asker.elicit(question)
 
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:

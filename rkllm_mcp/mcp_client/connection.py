@@ -103,19 +103,19 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._use, self._tools_changed = Use(), anyio.Event()
         self.in_flight: Sequence[CallContext] = self._use.contexts  # of the active calls, newest last
         if spec.lazy:
-            self.state, self.tools = "waiting", self._memory.tools or ()
-        if spec.lazy and self._memory.tools is not None:
+            self.state, self.tools = "waiting", self._memory.known.tools or ()
+        if spec.lazy and self._memory.known.tools is not None:
             self.life.first.set()
 
     @property
     def remembered_tools(self) -> Sequence[ToolSpec]:
         """See ``ToolServer``."""
-        return self._memory.tools or ()
+        return self._memory.known.tools or ()
 
     @property
     def failed_before(self) -> bool:
         """See ``ToolServer``."""
-        return self._memory.has_failed
+        return self._memory.known.has_failed
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
@@ -137,7 +137,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     result = await operation(client)
             except Exception as error:  # the SDK raises several unrelated types
                 if not is_connection_closed(error):
-                    self._backoff.on_success()
+                    self.backoff.on_success()
                     raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
                 over.set()
                 await ended.wait()
@@ -147,7 +147,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     ) from error
                 is_again = True
             else:
-                self._backoff.on_success()
+                self.backoff.on_success()
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     async def _live_once(self) -> None:
         self._unused, self._verdict, self.failure = False, "", ""
         deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
-        era: ProtocolRevision | None = self._memory.era
+        era: ProtocolRevision | None = self._memory.known.era
         reported = outcome = await self._attempt(era, deadline)
         # A program that ended before it read anything cannot be started at all.
         while (
@@ -183,7 +183,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         if self._unused and not self._stopping:
             self._become("waiting", "it was not used for a while and is started again when it is next called")
             return
-        self._backoff.on_end()
+        self.backoff.on_end()
         self.failure = "" if was_ready or self._stopping else failure_kind(self.spec, error)
         if self._stopping:
             self._become("stopped", "it was stopped")
@@ -305,7 +305,14 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 return
 
     async def _close_when_idle(self, idle_stop_s: float) -> None:
-        await self._use.none_for(idle_stop_s)
+        """Close the connection when no call has been active for ``idle_stop_s``."""
+        started_at = anyio.current_time()
+        while True:
+            await self._use.none()
+            left_s = max(self._use.ended_at, started_at) + idle_stop_s - anyio.current_time()
+            if left_s <= 0:
+                break
+            await anyio.sleep(left_s)
         self._unused = True
         self.life.over.set()
 

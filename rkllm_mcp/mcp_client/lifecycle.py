@@ -23,7 +23,7 @@ from rkllm_mcp.mcp_client.errors import FailureKind, is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
-from rkllm_mcp.mcp_client.timeouts import own_call
+from rkllm_mcp.mcp_client.timeouts import OWN_CALL
 from rkllm_mcp.mcp_client.wire_log import LastLines, WireLog
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
@@ -66,34 +66,30 @@ class Backoff:
 
     pause_s: float
     _ends_in_a_row: int = 0
-    _pause: Deadline = field(default_factory=partial(Deadline, 0.0))
+    pause: Deadline = field(default_factory=partial(Deadline, 0.0))  # until the next start is allowed
     _unasked: Deadline = field(default_factory=partial(Deadline, 0.0))
 
     @property
     def has_failed(self) -> bool:
-        """True if the last start or request failed."""
+        """True if the last start or request failed, also while it is tried again."""
         return self._ends_in_a_row > 0
 
     @property
     def is_due(self) -> bool:
         """True if the server may be started without a request for it."""
-        return max(self._pause.left_s, self._unasked.left_s) <= 0
+        return max(self.pause.left_s, self._unasked.left_s) <= 0
 
     def on_end(self) -> None:
         """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self.pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
-        self._pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
+        self.pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
         unasked_s = min(_UNASKED_PAUSES * self.pause_s, _LONGEST_PAUSE_S)
         self._unasked = Deadline(unasked_s, anyio.current_time)
 
     def on_success(self) -> None:
         """Reset the backoff after a successful request."""
         self._ends_in_a_row = 0
-
-    def wait_s(self) -> float:
-        """Return the time until the next start is allowed, seconds."""
-        return self._pause.left_s
 
 
 @dataclass(eq=False)
@@ -102,23 +98,24 @@ class Use:
 
     contexts: list[CallContext] = field(default_factory=list[CallContext])  # newest last
     given_up: anyio.Event = field(default_factory=anyio.Event)  # set when a call was cancelled
-    _ended_at: float = -math.inf
+    ended_at: float = -math.inf  # when a call ended last
     _none_left: anyio.Event = field(default_factory=anyio.Event)
 
     @contextmanager
     def during(self, context: CallContext) -> Generator[None]:
-        """Count a call as active inside this block."""
+        """Count a call as active inside this block, for requests that the server makes meanwhile too."""
         self.contexts.append(context)
+        token = OWN_CALL.set(context)
         try:
-            with own_call(context):
-                yield
+            yield
         except anyio.get_cancelled_exc_class():
             self.given_up.set()
             raise
         finally:
+            OWN_CALL.reset(token)
             # By identity, and only one: calls may share a context.
             del self.contexts[next(i for i, other in enumerate(self.contexts) if other is context)]
-            self._ended_at = anyio.current_time()
+            self.ended_at = anyio.current_time()
             if not self.contexts:
                 self._none_left.set()
 
@@ -127,16 +124,6 @@ class Use:
         while self.contexts:
             self._none_left = anyio.Event()
             await self._none_left.wait()
-
-    async def none_for(self, seconds: float) -> None:
-        """Wait until no call has been active for ``seconds``."""
-        started_at = anyio.current_time()
-        while True:
-            await self.none()
-            left_s = max(self._ended_at, started_at) + seconds - anyio.current_time()
-            if left_s <= 0:
-                return
-            await anyio.sleep(left_s)
 
 
 async def answers(client: Client, patience_s: float) -> bool:
@@ -268,7 +255,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self._opened: _Opened | None = None
         self._scope = anyio.CancelScope()
         self._stopping = False
-        self._backoff = Backoff(restart_pause_s)
+        self.backoff = Backoff(restart_pause_s)
         self.life = ConnectionLife()
 
     def describe(self) -> ServerState:
@@ -334,14 +321,9 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """True if the last attempt of an earlier run to connect failed."""
         return False
 
-    @property
-    def has_failed(self) -> bool:
-        """True if the last start failed, also while it is tried again."""
-        return self._backoff.has_failed
-
     def retry(self, *, now: bool = False) -> None:
         """Start a server that has failed again, in the background, if that is due; ``now``, also before."""
-        if self.state == "failed" and self._restarts and (now or self._backoff.is_due):
+        if self.state == "failed" and self._restarts and (now or self.backoff.is_due):
             self._want()
 
     async def available(self) -> _Opened:
@@ -350,7 +332,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
             if self.life.over.is_set() and self._opened is not None:
                 await self.life.ended.wait()
             if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
-                wait_s = self._backoff.wait_s()
+                wait_s = self.backoff.pause.left_s
                 if wait_s > 0:
                     problem = f"is down and can be tried again in {math.ceil(wait_s)} s"
                     raise ServerUnavailableError(f"Server '{self.spec.name}' {problem}: {self.reason}.")

@@ -94,7 +94,7 @@ class _FilteredWrite(AsyncResource):
         if isinstance(item.message, sdk.types.JSONRPCNotification) and item.message.method == _CANCELLED:
             self.methods.pop((item.message.params or {}).get("requestId", ""), None)
         if self.listener.wire is not None:
-            self.listener.wire("sent", _as_json(item))
+            self.listener.wire("sent", item.message.model_dump(by_alias=True, mode="json", exclude_unset=True))
         await self.inner.send(item)
 
     async def aclose(self) -> None:
@@ -171,7 +171,7 @@ class _IncomingFilter:
                 params = {key: part for key, part in cut.items() if not is_long(part)}
             message.params = _hide(params, secrets) if secrets else params
         if self.listener.wire is not None:
-            self.listener.wire("received", _as_json(item))
+            self.listener.wire("received", message.model_dump(by_alias=True, mode="json", exclude_unset=True))
         if isinstance(message, sdk.types.JSONRPCError):
             if message.id is None and len(self.methods) == 1:
                 # It can only be about the one request that is open, which would wait for its time limit otherwise.
@@ -182,10 +182,6 @@ class _IncomingFilter:
 
 
 _REVISION = re.compile(r"\b20\d\d-\d\d-\d\d\b")
-
-
-def _as_json(item: SessionMessage) -> dict[str, Any]:
-    return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
 
 def _hide(value: Any, secrets: tuple[str, ...]) -> Any:

@@ -58,7 +58,7 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         self.reason = (
             f"it is connected by each request that brings its token {token_names}, on a command line with --token"
         )
-        self.tools = ServerCache(spec, self._host.remembered).tools or ()
+        self.tools = ServerCache(spec, self._host.remembered).known.tools or ()
         # Nothing is connected before a request brings a token.
         self.life.first.set()
         self._sessions: dict[_Headers, _Session] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import ValidationError
@@ -35,19 +35,19 @@ class Remembered(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Forgetful:
     """Storage in memory, until the program ends."""
 
-    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
-        self._texts = dict(texts or {})
+    texts: dict[str, str] = field(default_factory=dict[str, str])
 
     def read(self, key: str) -> str | None:
         """Return the text stored under ``key``, or None."""
-        return self._texts.get(key)
+        return self.texts.get(key)
 
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``."""
-        self._texts[key] = text
+        self.texts[key] = text
 
 
 @dataclass(frozen=True)
@@ -94,68 +94,61 @@ def revision_of(client: Client, transport: str) -> ProtocolRevision:
 
 
 @dataclass(frozen=True)
-class _Known:
+class KnownFacts:
+    """What is known of a server."""
+
     era: ProtocolRevision = UNKNOWN
-    tools: tuple[ToolSpec, ...] | None = None
-    has_failed: bool = False  # the last attempt to connect
+    tools: tuple[ToolSpec, ...] | None = None  # of the previous connection; None if they were never listed
+    has_failed: bool = False  # the last attempt to connect, also one of an earlier run
 
 
 class ServerCache:
-    """Cached facts of one server.
-
-    Attributes:
-        era: the protocol revision; ``UNKNOWN`` if none is cached.
-        tools: the tools of the previous connection; None if they were never listed.
-        has_failed: True if the last attempt to connect failed, also one of an earlier run.
-    """
+    """Cached facts of one server: ``known``."""
 
     def __init__(self, spec: MCPServerConfig, store: Remembered) -> None:
         facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
-        self._remember(_parse(store.read(self._key)))
+        self.known = _parse(store.read(self._key))
 
     def note_failure(self) -> None:
         """Remember until the next successful connection that the server cannot be used."""
-        self._write(replace(self._cached, has_failed=True))
+        self._write(replace(self.known, has_failed=True))
 
     def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
         """Store the protocol revision and tools of a successful connection."""
-        is_other_program = self.era.version == LEGACY and era.version == LEGACY and self.era.identity != era.identity
+        known = self.known.era
+        is_other_program = known.version == LEGACY and era.version == LEGACY and known.identity != era.identity
         # Another program may support a newer revision: discover again next time.
-        revision = replace(era, version="") if is_other_program and self.era.identity else era
-        self._write(_Known(revision, tuple(tools)))
+        revision = replace(era, version="") if is_other_program and known.identity else era
+        self._write(KnownFacts(revision, tuple(tools)))
 
     def forget_era(self) -> None:
         """Drop the cached protocol revision after it failed; keep the tools."""
-        if self.era != UNKNOWN:
-            self._write(replace(self._cached, era=UNKNOWN))
+        if self.known.era != UNKNOWN:
+            self._write(replace(self.known, era=UNKNOWN))
 
-    def _remember(self, entry: _Known) -> None:
-        self._cached = entry
-        self.era, self.tools, self.has_failed = entry.era, entry.tools, entry.has_failed
-
-    def _write(self, entry: _Known) -> None:
-        if entry != self._cached:
-            self._remember(entry)
+    def _write(self, entry: KnownFacts) -> None:
+        if entry != self.known:
+            self.known = entry
             # The fields of a dataclass as they are: copies of a thousand schemas take a second.
             self._store.write(self._key, json.dumps(entry, default=vars, ensure_ascii=False))
 
 
-def _parse(text: str | None) -> _Known:
+def _parse(text: str | None) -> KnownFacts:
     """Parse a stored text; return an empty value if it is invalid, as after an upgrade of this program."""
     if text is None:
-        return _Known()
+        return KnownFacts()
     try:
         value = json.loads(text)
         tools = value["tools"]
-        return _Known(
+        return KnownFacts(
             ProtocolRevision(**value["era"]),
             None if tools is None else tuple(ToolSpec(**tool) for tool in tools),
             bool(value.get("has_failed", False)),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
-        return _Known()
+        return KnownFacts()
 
 
 def transport_fallback(
@@ -165,7 +158,7 @@ def transport_fallback(
 
     A cached revision that failed is dropped from ``memory``. ``error`` is None after a timeout.
     """
-    if memory.era != UNKNOWN:
+    if memory.known.era != UNKNOWN:
         memory.forget_era()
         return UNKNOWN
     if error is None or tried.version == LEGACY:

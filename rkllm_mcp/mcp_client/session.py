@@ -14,7 +14,7 @@ from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import visit_urls
 from rkllm_mcp.mcp_client.message_filter import MOST_ITEMS, MOST_LIST_BYTES
 from rkllm_mcp.messages import ANSWER, HELPER, QUESTION_ARGUMENT, TEXTS, TUNING, ToolSpec, as_list, as_mapping
-from rkllm_mcp.protocols import CallContext, OnProgress
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.text import LANGUAGES
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
@@ -202,7 +202,8 @@ async def call_tool(
             from rkllm_mcp.mcp_client.tasks import call_as_task
 
             return await call_as_task(client, tool, arguments, context, spec.task_timeout_s)
-        on_progress = _progress_to(context.on_progress)
+        # The SDK passes the values by position.
+        on_progress = cast("ProgressFnT | None", context.on_progress)
         meta = _AUTOMATIC if context.is_automatic else None
         return await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=meta)
 
@@ -221,14 +222,3 @@ async def call_tool(
     if own_meta := {key: value for key, value in (result.meta or {}).items() if key in (ANSWER, TEXTS)}:
         answer["_meta"] = own_meta
     return answer
-
-
-def _progress_to(on_progress: OnProgress | None) -> ProgressFnT | None:
-    """Adapt ``on_progress`` to the parameter names of the SDK's type."""
-    if on_progress is None:
-        return None
-
-    async def report(progress: float, total: float | None, message: str | None) -> None:
-        await on_progress(progress, total, message)
-
-    return report

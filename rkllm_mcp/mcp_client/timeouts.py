@@ -10,23 +10,13 @@ import anyio
 
 from rkllm_mcp.protocols import CallContext, Deadline
 
-# Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
-_OWN: ContextVar[CallContext | None] = ContextVar("active call context", default=None)
-
-
-@contextmanager
-def own_call(context: CallContext) -> Generator[None]:
-    """Set the active call of this task and its child tasks, for requests that the server makes meanwhile."""
-    token = _OWN.set(context)
-    try:
-        yield
-    finally:
-        _OWN.reset(token)
+# The active call of a task. Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
+OWN_CALL: ContextVar[CallContext | None] = ContextVar("active call context", default=None)
 
 
 def active_call(in_flight: Sequence[CallContext]) -> CallContext | None:
     """Return the call that a request belongs to, of those on its connection, newest last; None without any."""
-    call = _OWN.get()
+    call = OWN_CALL.get()
     if call is not None and any(call is context for context in in_flight):
         return call
     return in_flight[-1] if in_flight else None

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -73,7 +74,7 @@ def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
     quiet = [(logging.getLogger(name), logging.NullHandler()) for name in ("mcp", "client")]
     for logger, handler in quiet:
         logger.addHandler(handler)
-    hiding = _Hiding(secrets)
+    hiding = partial(_redact_record, tuple(secrets))
     # All loggers of these libraries: a filter acts only on the logger it is added to, not on its children.
     names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
     watched = [logging.getLogger(name) for name in names if secrets]
@@ -88,20 +89,14 @@ def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
             logger.removeFilter(hiding)
 
 
-class _Hiding(logging.Filter):
-    """Passes every record on, redacted."""
-
-    def __init__(self, secrets: Sequence[str]) -> None:
-        super().__init__()
-        self._secrets = tuple(secrets)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(record.getMessage(), self._secrets), ()
-        if record.exc_info and record.exc_info[0] is not None:
-            # pydantic quotes excerpts of a message, which may contain parts of a secret that redaction cannot find.
-            record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"
-            record.exc_info = None
-        return True
+def _redact_record(secrets: Sequence[str], record: logging.LogRecord) -> bool:
+    """Pass a record of a log on, redacted."""
+    record.msg, record.args = redact(record.getMessage(), secrets), ()
+    if record.exc_info and record.exc_info[0] is not None:
+        # pydantic quotes excerpts of a message, which may contain parts of a secret that redaction cannot find.
+        record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"
+        record.exc_info = None
+    return True
 
 
 # Colours, cursor movements and other control sequences, which would act on the terminal that shows the line.

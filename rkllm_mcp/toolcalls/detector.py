@@ -99,7 +99,7 @@ class AnswerReader:
     def __init__(self, vocabulary: Vocabulary, thinking: ThinkingMode = "off", cuts: int = 0) -> None:
         self.vocabulary = vocabulary
         # Without tools no call can follow white space, and nothing has to be awaited.
-        self.out = PieceWriter(Gap.START if vocabulary.catalogue else Gap.NONE)
+        self.out = PieceWriter(Gap.START if vocabulary.catalogue.names else Gap.NONE)
         self.text = ""
         self.at = 0  # position in ``text`` up to which it was read
         self.cuts = cuts
@@ -405,15 +405,14 @@ class AfterCallState:
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Emit the call, or its text."""
-        call = self.ends.call
+        call, vocabulary = self.ends.call, answer.vocabulary
         if call.is_line or call.must_be_whole:
             is_alone = self._is_alone(answer, final)
             if is_alone is None:
                 return None
             if is_alone and call.is_line:
                 # The bodies of a line must be calls that can be made.
-                catalogue = answer.vocabulary.catalogue
-                outcomes = [resolve(part, call.call_format, catalogue, None) for part in call.parts]
+                outcomes = [resolve(part, call.call_format, vocabulary.catalogue, None) for part in call.parts]
                 valid = [isinstance(event, ToolCallDetected) for outcome in outcomes for event in outcome.events]
                 is_alone = all(valid) if call.call_format.ends_turn else any(valid)
             if not is_alone:
@@ -421,7 +420,19 @@ class AfterCallState:
                     self._write_text(part, answer)
                 return TextFollows()
             answer.out.begin(Gap.AFTER_CALL)
-        self._resolve_parts(answer)
+        rest_reader = RestReader(vocabulary.openers, answer.only_calls)
+        for index, part in enumerate(call.parts):
+            may_cut = answer.cuts < MAX_CUTS
+            outcome = resolve(part, call.call_format, vocabulary.catalogue, rest_reader if may_cut else None)
+            if any(isinstance(event, Text) for event in outcome.events):
+                self._write_text(part, answer)
+            else:
+                answer.out.add_call(outcome.raw, outcome.events)
+            if outcome.rest is not None:
+                # The text after a cut is read again.
+                answer.cuts += 1
+                answer.read_again("".join((outcome.rest, *(later.raw for later in call.parts[index + 1 :]))))
+                break
         return TextFollows()
 
     def _is_alone(self, answer: AnswerReader, final: bool) -> bool | None:
@@ -436,22 +447,6 @@ class AfterCallState:
             decision = answer.vocabulary.first_openers.decide(following, 0, final=final)
             return None if decision is None else bool(decision)
         return following[:1] in {"", "\n", "\r"}
-
-    def _resolve_parts(self, answer: AnswerReader) -> None:
-        call, vocabulary = self.ends.call, answer.vocabulary
-        rest_reader = RestReader(vocabulary.openers, answer.only_calls)
-        for index, part in enumerate(call.parts):
-            may_cut = answer.cuts < MAX_CUTS
-            outcome = resolve(part, call.call_format, vocabulary.catalogue, rest_reader if may_cut else None)
-            if any(isinstance(event, Text) for event in outcome.events):
-                self._write_text(part, answer)
-            else:
-                answer.out.add_call(outcome.raw, outcome.events)
-            if outcome.rest is not None:
-                # The text after a cut is read again.
-                answer.cuts += 1
-                answer.read_again("".join((outcome.rest, *(later.raw for later in call.parts[index + 1 :]))))
-                return
 
     def _write_text(self, part: ResolvedPart, answer: AnswerReader) -> None:
         """Emit a body that is not a call as text, or hold it where it may be the whole answer."""

@@ -110,8 +110,9 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         anywhere, first, lines = self.selection.anywhere, self.selection.first, LINE_FORMATS
+        names = self.catalogue.names
         self.openers, self.first_openers, self.line_openers = (
-            openers_of(formats if self.catalogue else (), self.catalogue.names) for formats in (anywhere, first, lines)
+            openers_of(formats if names else (), names) for formats in (anywhere, first, lines)
         )
 
     def note(self, text: str, why: str) -> None:
@@ -236,7 +237,7 @@ class Vocabulary:
 
         They are their own line, or the end of the answer; in a sentence they are text.
         """
-        if out.missed.has_marker or not self.catalogue or out.fences.is_quoted:
+        if out.missed.has_marker or not self.catalogue.names or out.fences.is_quoted:
             return ""
         run = _CLOSER_RUN.match(text, at)
         if run is None:

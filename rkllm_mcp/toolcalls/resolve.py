@@ -68,9 +68,6 @@ class ToolCatalogue:
         self._names = {**by_other_name, **self._by_name}
         self.names = frozenset(self._names)
 
-    def __bool__(self) -> bool:
-        return bool(self._names)
-
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool that ``name`` calls, which may be written as OpenAI's namespace has it."""
         return self._names.get(name) or self._names.get(name.removeprefix("functions."))

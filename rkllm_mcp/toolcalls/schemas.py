@@ -339,6 +339,7 @@ _OWN_KEYWORDS: Mapping[str, Any] = {
 # Schemas in a schema with every reference written out. No tool that is used has a tenth of it.
 MOST_NODES = 2000
 MOST_DEPTH = 64
+_TOO_LARGE = f"it leads to more than {MOST_NODES} schemas with its references written out; send a smaller one"
 _ITEMS_OF_NODE = 32  # keys, choices and names are compared much faster than schemas are read
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
@@ -472,14 +473,14 @@ class _Walk:
         for keyword, value in table.items():
             size += self._size_of(keyword, value, path, depth)
             if size > MOST_NODES:
-                raise _too_large()
+                raise SchemaCostError(_TOO_LARGE)
         self._sizes[id(table)] = size
         return size
 
     def _count(self, items: int = 1) -> None:
         self._nodes += items
         if self._nodes > MOST_NODES:
-            raise _too_large()
+            raise SchemaCostError(_TOO_LARGE)
 
     def _size_of(self, keyword: str, value: Any, path: tuple[Any, ...], depth: int) -> int:
         """Return the size that a keyword adds to its schema."""
@@ -502,7 +503,7 @@ class _Walk:
         for name, inner in _inner(keyword, value):
             size += self.visit(inner, (here, name) if name is not None else here, depth + 1)
             if size > MOST_NODES:
-                raise _too_large()
+                raise SchemaCostError(_TOO_LARGE)
         return size
 
     def _check(self, keyword: str, value: Any, path: tuple[Any, ...], *, is_root: bool) -> None:
@@ -525,12 +526,6 @@ class _Walk:
                 raise SchemaCostError(f"it has patterns of more than {_MOST_PATTERNS_CHARS} characters; send fewer")
             if not is_slow_to_compile(pattern) and _compile(pattern) is None:
                 raise _schema_error(path, f"{_short(pattern)} is not a 'regex'")
-
-
-def _too_large() -> SchemaCostError:
-    return SchemaCostError(
-        f"it leads to more than {MOST_NODES} schemas with its references written out; send a smaller one"
-    )
 
 
 def _schema_error(path: tuple[Any, ...], problem: str) -> SchemaError:

@@ -68,7 +68,8 @@ class Ranking:
             for term, count in counts.items():
                 normal = count / norm
                 self._postings.setdefault(term, []).append((number, normal * (_K1 + 1) / (normal + _K1)))
-        self._rarities = {term: self._rarity_of(term, len(postings)) for term, postings in self._postings.items()}
+        self._rarities: dict[str, float] = {}
+        self._rarities = {term: self.rarity(term) for term in self._postings}
 
     def scores(self, request: Wanted) -> list[float]:
         """Return a score from 0 to about 1 for each document; of a term and those that stand for it the best counts."""
@@ -93,9 +94,9 @@ class Ranking:
 
     def rarity(self, term: str) -> float:
         """Return the inverse document frequency of a term."""
-        return self._rarities.get(term) or self._rarity_of(term, 0)
-
-    def _rarity_of(self, term: str, having: int) -> float:
+        if term in self._rarities:
+            return self._rarities[term]
+        having = len(self._postings.get(term, ()))
         rarity = math.log(1 + (self._total - having + 0.5) / (having + 0.5))
         return rarity * _SIMILARITY_WEIGHT if term.startswith("@") else rarity
 

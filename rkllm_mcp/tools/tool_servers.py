@@ -97,7 +97,7 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
                 error = caught
         self._opened = None
         if not self._stopping:
-            self._backoff.on_end()
+            self.backoff.on_end()
             limit_s = self.spec.connect_timeout_s
             reason = f"it was not loaded within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
             if error is not None:

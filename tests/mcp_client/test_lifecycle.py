@@ -358,12 +358,12 @@ async def test_a_program_that_cannot_be_started_is_started_once_and_reported_onc
 def test_an_unrequested_start_waits_longer_than_one_on_request() -> None:
     async def due() -> list[tuple[float, bool]]:
         backoff = Backoff(0.0)
-        seen = [(backoff.wait_s(), backoff.is_due)]
+        seen = [(backoff.pause.left_s, backoff.is_due)]
         backoff.on_end()
-        seen.append((backoff.wait_s(), backoff.is_due))
+        seen.append((backoff.pause.left_s, backoff.is_due))
         backoff = Backoff(1.0)
         backoff.on_end()
-        return [*seen, (backoff.wait_s(), backoff.is_due)]
+        return [*seen, (backoff.pause.left_s, backoff.is_due)]
 
     assert anyio.run(due) == [(0.0, True), (0.0, True), (0.0, False)]
 
@@ -395,9 +395,9 @@ def test_pauses_between_restarts_double_up_to_a_minute() -> None:
         waits: list[float] = []
         for _ in range(8):
             backoff.on_end()
-            waits.append(round(backoff.wait_s()))
+            waits.append(round(backoff.pause.left_s))
         backoff.on_success()
         backoff.on_end()
-        return [*waits, backoff.wait_s()]
+        return [*waits, backoff.pause.left_s]
 
     assert anyio.run(pauses) == [0, 2, 4, 8, 16, 32, 60, 60, 0.0]

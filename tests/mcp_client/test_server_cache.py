@@ -61,8 +61,8 @@ def test_a_remembered_transport_that_failed_is_forgotten_and_tried_once() -> Non
     spec = local_server("s")
     memory = ServerCache(spec, Forgetful())
     memory.keep(HANDSHAKE_AT_ONCE, ())
-    assert transport_fallback(spec, memory, memory.era, UNREACHABLE) == UNKNOWN
-    assert memory.era == UNKNOWN
+    assert transport_fallback(spec, memory, memory.known.era, UNREACHABLE) == UNKNOWN
+    assert memory.known.era == UNKNOWN
     assert transport_fallback(spec, memory, UNKNOWN, HUNG_UP) == HANDSHAKE_AT_ONCE
     assert transport_fallback(spec, memory, HANDSHAKE_AT_ONCE, HUNG_UP) is None
 
@@ -72,7 +72,7 @@ async def test_a_server_that_ends_at_the_question_is_greeted_instead_and_this_is
     spec = unruly("dies_at:server/discover")
     with anyio.fail_after(PATIENCE_S):
         for known in (UNKNOWN.version, LEGACY):
-            assert ServerCache(spec, host.remembered).era.version == known
+            assert ServerCache(spec, host.remembered).known.era.version == known
             connection = Connection(spec, host)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(connection.run)

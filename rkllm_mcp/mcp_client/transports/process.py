@@ -46,7 +46,7 @@ class Child:
     """A running process and its pipes; created and ended by ``open_child``."""
 
     def __init__(self, process: subprocess.Popen[bytes], stderr: LastLines) -> None:
-        self._process = process
+        self.process = process  # its returncode is as in subprocess (negative: the signal)
         self.pid = process.pid  # which is also the id of the process group
         self._stderr = stderr
         self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
@@ -60,11 +60,6 @@ class Child:
     def has_read(self) -> bool:
         """True unless the process ended without reading anything of what was sent; valid once it has ended."""
         return self._sent_bytes > 0 and not self._is_unread
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code as in subprocess (negative: the signal); None while the process runs."""
-        return self._process.returncode
 
     async def receive(self) -> bytes:
         """Return the next bytes of stdout; empty at the end."""
@@ -119,7 +114,7 @@ class Child:
         finally:
             self._signal(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_KILL_GRACE_S)
+                self.process.wait(_KILL_GRACE_S)
             with contextlib.suppress(BlockingIOError):
                 while chunk := os.read(self._errors.fileno(), _CHUNK_BYTES):
                     self._stderr.feed(chunk)
@@ -138,7 +133,7 @@ class Child:
             return True
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process.returncode is None:
+        if self.process.returncode is None:
             # EPERM: a member that changed its user cannot be signalled; the others have received the signal.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)

@@ -104,7 +104,7 @@ class _Program:
 
     def ending(self) -> str:
         """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
-        code = self.child.exit_code
+        code = self.child.process.returncode
         if self.has_line_too_long:
             return f"sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
         if self.invalid_bytes > MAX_MESSAGE_BYTES:

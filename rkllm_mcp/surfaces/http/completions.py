@@ -531,7 +531,7 @@ def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iter
             raise HTTPError(
                 400, f"there is no server {server!r} in the configuration; there is {server_names}", param="tools"
             )
-        if connections[server].has_failed:
+        if connections[server].backoff.has_failed:
             raise HTTPError(
                 502, f"server {server!r} cannot be used: {connections[server].explanation()}", param="tools"
             )

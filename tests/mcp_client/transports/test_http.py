@@ -118,7 +118,7 @@ async def test_a_server_that_only_knows_sse_is_found_over_http_and_remembered() 
                 await toolbox.wait_until_connected()
                 result = await toolbox.call(ToolCall("call_1", "header", {"name": "host"}))
                 assert result.text.startswith("127.0.0.1:")
-        assert ServerCache(remote_server("old", "http", url=url), host.remembered).era.transport == "sse"
+        assert ServerCache(remote_server("old", "http", url=url), host.remembered).known.era.transport == "sse"
 
 
 class Sse:
