@@ -18,7 +18,7 @@ from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.messages import as_list
+from rkllm_mcp.messages import as_list, as_mapping
 
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
@@ -95,10 +95,20 @@ class _MistakeError(Exception):
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Return the fields of a form, in the order of its schema."""
-    properties, names = schema.get("properties"), as_list(schema.get("required"))
-    if not _is_object(properties):
-        return ()
-    return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
+    required = as_list(schema.get("required"))
+    form: list[FormField] = []
+    for name, part in as_mapping(schema.get("properties")).items():
+        if not _is_object(part):
+            continue
+        choices, items = _choices(part), part.get("items")
+        kind: FieldKind = "choice" if choices else _KINDS.get(str(part.get("type")), "json")
+        if part.get("type") == "array" and _is_object(items):
+            choices = _choices(items)
+            kind = "choices" if choices else "json"
+        title, description = str(part.get("title") or name), str(part.get("description") or "")
+        default = part.get("default")
+        form.append(FormField(name, title, description, kind, name in required, default, choices, part))
+    return tuple(form)
 
 
 def complete_content(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,17 +139,6 @@ def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dic
     unknown = content.keys() - {field.name for field in fields_of(schema)}
     problems |= {name: f"{name}: {ENGLISH['no field']}" for name in sorted(unknown)}
     return {name: problem for name, problem in problems.items() if problem}
-
-
-def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
-    choices = _choices(schema)
-    items = schema.get("items")
-    kind: FieldKind = "choice" if choices else _KINDS.get(str(schema.get("type")), "json")
-    if schema.get("type") == "array" and _is_object(items):
-        choices = _choices(items)
-        kind = "choices" if choices else "json"
-    title, description = str(schema.get("title") or name), str(schema.get("description") or "")
-    return FormField(name, title, description, kind, required, schema.get("default"), choices, schema)
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:

@@ -33,7 +33,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.formats import Syntax, boundary_of, select_syntaxes
-from rkllm_mcp.toolcalls.markers import Markers
+from rkllm_mcp.toolcalls.markers import Markers, markers_of
 from rkllm_mcp.toolcalls.openings import (
     CallOpens,
     ClosersStand,
@@ -273,7 +273,8 @@ class TentativeCallState:
 
     def read(self, answer: AnswerReader, final: bool) -> Found | None:
         """Read up to the closer of the thinking."""
-        marker = answer.vocabulary.marks.closing(self.call.tags).search(answer.text, answer.at)
+        closers = answer.vocabulary.marks.closers(self.call.tags)
+        marker = markers_of(closers).search(answer.text, answer.at)
         position = len(answer.text) if marker is None else marker[0]
         self.chunks.append(answer.text[answer.at : position])
         answer.at = position

@@ -226,17 +226,10 @@ class ThinkingMarks:
         self.anywhere = tuple(mark for tags in families if tags.anywhere for mark in (tags.opener, tags.closer))
         # The family of each mark.
         self.owners = {mark: tags for tags in families for mark in (tags.opener, tags.closer)}
-        self._closing: dict[ThinkingTags | None, Markers] = {}
 
     def closers(self, tags: ThinkingTags | None) -> tuple[str, ...]:
         """Return the marks that end the thinking begun by ``tags``; None means that the prompt began it."""
         return tuple(family.closer for family in self._families) if tags is None else (tags.closer,)
-
-    def closing(self, tags: ThinkingTags | None) -> Markers:
-        """Return ``closers`` as ``Markers``."""
-        if tags not in self._closing:
-            self._closing[tags] = Markers(self.closers(tags))
-        return self._closing[tags]
 
     def standing(self, text: str, *, openers_only: bool) -> ThinkingTags | None:
         """Return the family of the mark that ``text`` begins with."""

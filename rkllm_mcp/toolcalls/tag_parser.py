@@ -13,7 +13,7 @@ from functools import cached_property
 
 from rkllm_mcp.toolcalls.lenient_json import ParsedCall, UnreadableError, read_value
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.scanners import ScanState, Span, Tags, TagScanner
+from rkllm_mcp.toolcalls.scanners import ScanState, Tags, TagScanner
 
 _ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]{0,63})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
@@ -55,7 +55,13 @@ class TagReader:
         verdict, _ = scanner.scan(body, 0)
         if verdict is not ScanState.COMPLETE:
             return (self._loose(body),)
-        outside = self._outside(body, scanner)
+        # The text of the call that is in no argument.
+        begin = scanner.head[1]
+        outside = body[begin:]
+        for head, value in reversed(scanner.arguments):
+            outside = outside[: head[0] - begin] + outside[value[1] - begin :]
+        ended = self._strip_end(outside)
+        outside = self._patterns.debris.sub("", outside if ended is None else ended).strip()
         name, outside = (self._name(body[slice(*scanner.head)]), outside) if self.tags.begins else (outside, "")
         if not name or (not self.tags.begins and len(name.split()) > 1):
             return (self._loose(body),)
@@ -95,16 +101,6 @@ class TagReader:
                 break
             value = shorter
         return value
-
-    def _outside(self, body: str, scanner: TagScanner) -> str:
-        """Return the text of the call that is in no argument."""
-        begin = scanner.head[1]
-        text = body[begin:]
-        spans: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
-        for first, last in reversed(spans):
-            text = text[:first] + text[last:]
-        ended = self._strip_end(text)
-        return self._patterns.debris.sub("", text if ended is None else ended).strip()
 
     def _strip_end(self, text: str) -> str | None:
         """Return ``text`` without the call's closing tag; None if it has none."""
