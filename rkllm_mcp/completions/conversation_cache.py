@@ -87,9 +87,9 @@ class ConversationCache:
         """
         comparable = [_comparable(message) for message in messages]
         # The parent has the longest common beginning, and is the latest of several.
-        parent, shared = None, 0
+        earlier, parent, shared = comparable[:-1], None, 0
         for thread in self._threads:
-            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, comparable[:-1], strict=False))
+            alike = takewhile(lambda pair: pair[0] == pair[1], zip(thread.said, earlier, strict=False))
             count = sum(1 for _ in alike) if thread.owner == owner else 0
             if count and count >= shared:
                 parent, shared = thread, count

@@ -27,7 +27,7 @@ from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.boards import duration
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.openai import count_tokens
 from rkllm_mcp.surfaces.http.owner import may_delete
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse, shown
@@ -69,7 +69,8 @@ class Readiness(Health):
 @Route("GET", "/healthz", answers=(RouteResponse(Health),), problems=(503,), is_open=True)
 async def healthz(request: Request) -> Health:
     """Check that the process lives and answers can still come from it."""
-    service_of(request).check_alive()
+    if (failure := service_of(request).tenants.failure) is not None:
+        raise problem_of(failure)
     return Health(status="ok")
 
 

@@ -232,8 +232,10 @@ class _Serving:
 
     async def _drain(self, service: ServiceState) -> None:
         self._watching.cancel()
-        service.drain()
+        # No more answers are taken; waiting requests are refused and may go to another board.
+        service.is_draining = True
         scheduler = service.tenants.scheduler
+        scheduler.close()
         running = scheduler.running() + scheduler.running("evaluation")
         if running:
             self.session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")

@@ -341,21 +341,12 @@ class ServiceState:
 
             yield report
 
-    def drain(self) -> None:
-        """Take no more answers; waiting requests are refused and may go to another board."""
-        self.is_draining = True
-        self.tenants.scheduler.close()
-
-    def check_alive(self) -> None:
-        """Refuse with 503 and the reason when no answer will come any more from this process."""
-        if (failure := self.tenants.failure) is not None:
-            raise problem_of(failure)
-
     def check_ready(self, *, may_load: bool = False) -> None:
         """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is not a reason."""
         if self.is_draining:
             raise stopping()
-        self.check_alive()
+        if (failure := self.tenants.failure) is not None:
+            raise problem_of(failure)
         if not (may_load or self.tenants.is_ready):
             raise HTTPError(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
