@@ -109,7 +109,15 @@ class Gazetteer:
         self._by_sound: defaultdict[str, list[Place]] = defaultdict(list)
         self._prefectures: dict[str, Prefecture] = {}
         for place in self.places:
-            names, sounds = _keys(place)
+            # The script keys and the pronunciation keys of a place, with and without suffix.
+            endings = MUNICIPAL_KANA.get(place.name[-1], ())
+            bare_kana = (place.kana.removesuffix(ending) for ending in endings if place.kana.endswith(ending))
+            kana = {place.kana, *place.aliases, *bare_kana} - {""}
+            names = {fold(name) for name in (place.name, place.bare, place.code, *kana)}
+            base = _ENGLISH_SUFFIX.sub("", place.english)
+            words = _ENGLISH_WORDS.get(place.name[-1], ()) if place.kind != "region" else ()
+            spoken = kana | {place.english, base} | {f"{base} {word}" for word in words}
+            sounds = {romaji_key(name) for name in spoken} - {""}
             for key in names:
                 self._by_name[key].append(place)
             for key in sounds:
@@ -268,18 +276,6 @@ class Gazetteer:
                     yield part
                 elif part in self._by_name:
                     yield min(self._by_name[part], key=lambda place: _RANK[place.kind]).name
-
-
-def _keys(place: Place) -> tuple[set[str], set[str]]:
-    """Return the script keys and the pronunciation keys of a place, with and without suffix."""
-    endings = MUNICIPAL_KANA.get(place.name[-1], ())
-    bare_kana = (place.kana.removesuffix(ending) for ending in endings if place.kana.endswith(ending))
-    kana = {place.kana, *place.aliases, *bare_kana} - {""}
-    names = {fold(name) for name in (place.name, place.bare, place.code, *kana)}
-    base = _ENGLISH_SUFFIX.sub("", place.english)
-    words = _ENGLISH_WORDS.get(place.name[-1], ()) if place.kind != "region" else ()
-    spoken = kana | {place.english, base} | {f"{base} {word}" for word in words}
-    return names, {romaji_key(name) for name in spoken} - {""}
 
 
 _KANA = re.compile(f"[{HIRAGANA}ー]+")

@@ -131,33 +131,29 @@ def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source
         label = f"{top}.{name}"
         if not is_table(item):
             raise ConfigError(source, label, f"{item!r}", "an object is allowed, with command or url")
-        entries.append(_their_entry(name, item, label, env, source))
+        entry = Entry({"name": name}, label)
+        for key, value in item.items():
+            if key in FOREIGN_ENTRY_KEYS or key.startswith(("_", "//")):
+                continue
+            ours = _KEYS.get(key, key)
+            if ours in entry.written:
+                advice = f"'{entry.written[ours]}' is there; keep one of the two"
+                raise ConfigError(source, f"{label}.{key}", "a second spelling of one key", advice)
+            entry.table[ours] = _convert(key, value, env)
+            entry.written[ours] = key
+        if entry.table.get("command") == "" and "url" in entry.table:
+            del entry.table["command"]  # some hosts write an empty command in addition to a url
+        _set_transport(entry, source)
+        fields = type_of(entry.table["transport"]).model_fields
+        entry.ignored = tuple(entry.written[key] for key in entry.table if key not in fields)
+        # An unknown key that restricts the server would have no effect, unless it is switched off.
+        for key in entry.ignored:
+            if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
+                problem = "an unknown restriction that would have no effect"
+                raise ConfigError(source, f"{label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
+        entry.table = {key: value for key, value in entry.table.items() if key in fields}
+        entries.append(entry)
     return entries
-
-
-def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[str, str], source: str) -> Entry:
-    entry = Entry({"name": name}, label)
-    for key, value in item.items():
-        if key in FOREIGN_ENTRY_KEYS or key.startswith(("_", "//")):
-            continue
-        ours = _KEYS.get(key, key)
-        if ours in entry.written:
-            advice = f"'{entry.written[ours]}' is there; keep one of the two"
-            raise ConfigError(source, f"{label}.{key}", "a second spelling of one key", advice)
-        entry.table[ours] = _convert(key, value, env)
-        entry.written[ours] = key
-    if entry.table.get("command") == "" and "url" in entry.table:
-        del entry.table["command"]  # some hosts write an empty command in addition to a url
-    _set_transport(entry, source)
-    fields = type_of(entry.table["transport"]).model_fields
-    entry.ignored = tuple(entry.written[key] for key in entry.table if key not in fields)
-    # An unknown key that restricts the server would have no effect, unless it is switched off.
-    for key in entry.ignored:
-        if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
-            problem = "an unknown restriction that would have no effect"
-            raise ConfigError(source, f"{label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
-    entry.table = {key: value for key, value in entry.table.items() if key in fields}
-    return entry
 
 
 def is_known(key: str) -> bool:

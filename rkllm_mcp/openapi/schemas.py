@@ -127,20 +127,16 @@ class Schemas:
             small.setdefault("type", "array")
             small["items"] = self._small(schema.get("items"), depth - 1, trail) if depth > 0 else {}
         elif "object" in types:
-            self._add_properties(small, schema, depth, trail)
-        return small
-
-    def _add_properties(self, small: dict[str, Any], schema: Node, depth: int, trail: tuple[str, ...]) -> None:
-        fields = self._own_fields(schema)
-        if depth <= 0 or not fields.properties:
-            extra = schema.get("additionalProperties")
-            if depth > 0 and isinstance(extra, Mapping) and (inner := self._small(extra, depth - 1, trail)):
+            fields, extra = self._own_fields(schema), schema.get("additionalProperties")
+            if depth > 0 and fields.properties:
+                small["properties"] = {
+                    name: self._small(inner, depth - 1, trail) for name, inner in fields.properties.items()
+                }
+                if required := [name for name in fields.properties if name in fields.required]:
+                    small["required"] = required
+            elif depth > 0 and isinstance(extra, Mapping) and (inner := self._small(extra, depth - 1, trail)):
                 small["additionalProperties"] = inner
-            return
-        small["properties"] = {name: self._small(inner, depth - 1, trail) for name, inner in fields.properties.items()}
-        required = [name for name in fields.properties if name in fields.required]
-        if required:
-            small["required"] = required
+        return small
 
     def _union(self, branches: Sequence[Any], depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
         """Return the schema keys contributed by the branches of a union."""

@@ -74,17 +74,6 @@ class _Progress:
     complaints: list[str] | None = None
     losses: int = 0
 
-    def load_model(self, child: _Child, request: dict[str, Any], timeout_s: float) -> str:
-        """Load the model; why it could not be, empty when it could."""
-        try:
-            answer = child.ask(request, timeout_s)
-        except _LostError as lost:
-            return str(lost)
-        if "refused" in answer:
-            return str(answer["refused"])
-        self.about = self.about or answer["loaded"]
-        return ""
-
     def next_with(self, changes: dict[str, Any]) -> Iterator[Experiment]:
         """Take the experiments at the front that need the model loaded with these changes."""
         while self.waiting and self.waiting[0].load(self.load) == changes:
@@ -149,12 +138,18 @@ def probe(
         changes = progress.waiting[0].load(load)
         request = request_for(library, settings.abi, replace(load, **changes), prompts)
         with _open_child() as child:
-            refusal = progress.load_model(child, request, settings.start_timeout_s)
-            if refusal:
+            answer: dict[str, Any]
+            try:
+                answer = child.ask(request, settings.start_timeout_s)
+            except _LostError as lost:
+                answer = {"refused": str(lost)}
+            if "refused" in answer:
+                refusal = str(answer["refused"])
                 if not progress.about:
                     raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
                 progress.refuse(changes, refusal)
                 continue
+            progress.about = progress.about or answer["loaded"]
             progress.make(child, changes, patience_s, on_step)
             # The streams that the runtime has printed to.
             progress.streams |= {name for name, file in child.printed.items() if os.fstat(file.fileno()).st_size}
