@@ -1,12 +1,16 @@
-"""Equations of Office (OMML) and its fields of signs as a line of text, and raised digits: 1/2, 10^3, x_1, √(a+b)."""
+"""Equations of Office (OMML), its fields of signs and MathML as a line of text: 1/2, 10^3, x_1, √(a+b)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import attribute, elements_named, local_name
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborNode
 
 _SIGNS = frozenset("+-−–")
 # One name, number or group needs no parentheses around it.
@@ -17,6 +21,9 @@ _UNREAD = frozenset({"del", "moveFrom", "rPr"})
 _EQ = re.compile(r"\s*eq[\s\\]", re.IGNORECASE)
 _READING = re.compile(r"\\s\s*\\up\s*\d+\s*\([^()]*\)")
 _SWITCH = re.compile(r'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|^\s*eq\b', re.IGNORECASE)
+# Other forms of a formula, which are not shown.
+_NOTATIONS = frozenset({"annotation", "annotation-xml", "mphantom"})
+_MAX_DEPTH = 100
 _RINGS = frozenset("○◯〇□◇△")
 
 
@@ -107,3 +114,43 @@ def field_signs(instruction: str) -> str:
         return ""
     signs = re.split(r"[,()]", _SWITCH.sub("", _READING.sub("", instruction)))
     return " ".join(sign for sign in map(str.strip, signs) if sign and sign not in _RINGS)
+
+
+def formula_text(node: LexborNode, depth: int = 0) -> str:
+    """Return a formula of MathML, or a part of one, as text."""
+    name = (node.tag or "").rpartition(":")[2]
+    children = list(node.iter()) if depth < _MAX_DEPTH else []
+    if not children:
+        return " ".join((node.text() or "").split())
+    parts = [formula_text(child, depth + 1) for child in children if child.tag not in _NOTATIONS]
+    first, second, third = ([*map(_group, parts), "", "", ""])[:3]
+    match name:
+        case "mfrac":
+            return f"{first}/{second}"
+        case "msub" | "munder":
+            return f"{first}_{second}"
+        case "msup":
+            return f"{first}^{second}"
+        case "mover":
+            # An accent, or what a sign is raised to.
+            return f"{first}{'^' if second[:1].isalnum() else ''}{second}"
+        case "msubsup" | "munderover":
+            return f"{first}_{second}^{third}"
+        case "msqrt":
+            return f"√{_group(_side_by_side(parts))}"
+        case "mroot":
+            return f"{_ROOTS.get(second, f'{second}√')}{first}"
+        case "mfenced":
+            inside = (node.attributes.get("separators") or ",")[:1].join(parts)
+            return f"{node.attributes.get('open') or '('}{inside}{node.attributes.get('close') or ')'}"
+        case "mtable":
+            return "; ".join(parts)
+        case "mtr" | "mlabeledtr":
+            return ", ".join(parts)
+        case _:
+            return _side_by_side(parts)
+
+
+def _side_by_side(parts: Iterable[str]) -> str:
+    """Return parts next to each other, with a space between two numbers."""
+    return re.sub(r"\x1f(?!(?<=\d\x1f)\d)", "", "\x1f".join(parts)).replace("\x1f", " ")

@@ -15,7 +15,7 @@ from pathlib import Path
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from mcp_servers.knowledge.importing.documents import Cell, DocumentBuilder, DocumentFullError, expand_spans, some_names
-from mcp_servers.knowledge.importing.equations import raised_mark
+from mcp_servers.knowledge.importing.equations import formula_text, raised_mark
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.importing.word_numbers import number_text
 from mcp_servers.knowledge.types import Passage
@@ -110,7 +110,9 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     _write_states_and_formulas(tree)
     _show_alternatives(tree)
     for drawing in tree.css("svg"):
-        lines = [" ".join((line.text() or "").split()) for line in drawing.css("text")]
+        for line in drawing.css("tspan[x], tspan[dy]"):
+            line.insert_before(" ")
+        lines = [" ".join((line.text() or "").split()) for line in drawing.css("text, foreignObject")]
         drawing.replace_with("\v".join(["", *filter(None, lines), ""]) if any(lines) else "")
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
     for node in tree.css(_LEFT_OUT):
@@ -138,7 +140,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
 
 
 def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
-    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX next to them; show the panels behind tabs."""
+    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX next to them; show panels behind tabs and notes."""
     for box in tree.css('input[type="checkbox" i], input[type="radio" i]'):
         # Elsewhere they open menus.
         if box.parent is not None and box.parent.tag in _TICKED:
@@ -161,7 +163,12 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
             around = formula.parent
             is_hidden = around is not None and "display" in _attribute(around, "style")
             (around if around is not None and is_hidden else formula).replace_with(_DISPLAY_STYLE.sub(r"\1", tex))
-    for panel in tree.css('[role="tabpanel"]'):
+        else:
+            formula.replace_with(formula_text(formula))
+    for panel in tree.css('[role="tabpanel"], [hidden]'):
+        # A note that opens at its mark is hidden until then.
+        if _attribute(panel, "role") != "tabpanel" and not _is_note(panel, "note"):
+            continue
         for name in ("hidden", "aria-hidden", "style"):
             if name in panel.attributes:
                 del panel.attrs[name]
@@ -284,7 +291,7 @@ class HtmlReader:
             self._text.append(node.text_content or "")
         elif tag == "br":
             self._text.append(_BREAK)
-        elif tag in _RAISED:
+        elif tag in _RAISED or _is_note(node, "noteref"):
             self._text.append(_raised_text(node, self._text))
         elif tag == "a" and (target := _attribute(node, "href")) and _SITE_LINK.match(target):
             self._links += 1
@@ -378,6 +385,11 @@ def _attribute(node: LexborNode, name: str) -> str:
     return node.attributes.get(name) or ""
 
 
+def _is_note(node: LexborNode, kind: str) -> bool:
+    """True for what a book calls a note, or the mark of one."""
+    return kind in f"{_attribute(node, 'epub:type')} {_attribute(node, 'role')}"
+
+
 def _number(text: str, otherwise: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER_DIGITS else otherwise
 
@@ -390,7 +402,7 @@ def _inline(node: LexborNode) -> str:
             parts.append(inner.text_content or "")
         elif inner.tag == "br" or inner.tag in _BLOCKS:
             parts.append(" ")
-        elif inner.tag in _RAISED:
+        elif inner.tag in _RAISED or _is_note(inner, "noteref"):
             parts.append(_raised_text(inner, parts))
     return "".join(parts)
 

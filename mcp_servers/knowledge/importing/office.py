@@ -36,6 +36,7 @@ from mcp_servers.knowledge.importing.documents import (
     ParseLimits,
     expand_spans,
 )
+from mcp_servers.knowledge.importing.equations import equation_text
 from mcp_servers.knowledge.importing.open_document import read_flat_document, read_open_document
 from mcp_servers.knowledge.importing.spreadsheet import read_workbook
 from mcp_servers.knowledge.importing.word import read_word
@@ -95,6 +96,10 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
         if slide.get("show") in _FALSE and builder.hidden.leaves_out(f"slide {page}"):
             continue
         _remove_hidden_shapes(slide, builder.hidden, page)
+        for equation in list(elements_named(slide, "oMath")):
+            text = equation_text(equation)
+            equation.clear()
+            ET.SubElement(equation, "t").text = text
         tables = {id(inner) for table in elements_named(slide, "tbl") for inner in table.iter()}
         for shape in elements_named(slide, "sp"):
             is_title = any(

@@ -45,8 +45,8 @@ _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
 _MAX_INDENTED = 50
-# Control characters, non-characters and surrogates.
-_NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+# Control characters, soft hyphens, non-characters and surrogates.
+_NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ufeff\ufffe\uffff\ud800-\udfff]")
 # Colours and movements of a terminal, in logs and printed results.
 _TERMINAL = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*)")
 # JSON that is too deep or has huge numbers stays as written.

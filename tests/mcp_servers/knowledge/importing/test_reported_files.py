@@ -164,6 +164,10 @@ _STRINGS = '<sst xmlns="s"><si><t>a_x000A_b</t></si><si><t/></si></sst>'
 _SHAPE = '<p:sp xmlns:p="p"><a:p xmlns:a="a"><a:r><a:t>{}</a:t></a:r></a:p></p:sp>'
 _FORMS = f"<mc:Choice>{_SHAPE}</mc:Choice><mc:Fallback>{_SHAPE}</mc:Fallback>"
 _BOTH = f"<mc:AlternateContent {_MC}>{_FORMS}</mc:AlternateContent>"
+_HALF = (
+    '<p:sp xmlns:p="p"><a:p xmlns:a="a"><m:oMath xmlns:m="m"><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>'
+    "<m:den><m:r><m:t>2</m:t></m:r></m:den></m:f></m:oMath></a:p></p:sp>"
+)
 _CASE = {name.replace("sheet1.xml", "Sheet1.XML"): content for name, content in _cells("<c><v>7</v></c>").items()}
 
 
@@ -186,9 +190,9 @@ _CASE = {name.replace("sheet1.xml", "Sheet1.XML"): content for name, content in 
         (
             {
                 **SLIDES,
-                "ppt/slides/slide10.xml": f"<p><grpSp>{_SHAPE.format('群')}</grpSp>{_BOTH.format('式', '式')}</p>",
+                "ppt/slides/slide10.xml": f"<p><g>{_SHAPE.format('群')}</g>{_BOTH.replace('{}', '式')}{_HALF}</p>",
             },
-            ["群", "式", "ここで話す", "最後", "月別", " | 4月 | 5月 | 6月\n東京 | 1 |  | 3", "受付\n審査"],
+            ["群", "式", "1/2", "ここで話す", "最後", "月別", " | 4月 | 5月 | 6月\n東京 | 1 |  | 3", "受付\n審査"],
         ),
         (
             {**SLIDES, "ppt/slides/_rels/slide1.xml.rels": relations(chart="../charts/none.xml")},
@@ -331,6 +335,27 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
             "a.html",
             "<p>a <math alttext='no text'><mi>x</mi></math> b <math alttext='no text'><mn>7</mn></math></p>",
             ["a x b 7"],
+        ),
+        (
+            "a.html",
+            "<p><math><mfrac><mi>d</mi><mn>12</mn></mfrac><mo>+</mo><mroot><mn>2</mn><mn>3</mn></mroot></math></p>",
+            ["d/12+∛2"],
+        ),
+        (
+            "a.html",
+            (
+                "<math><munder><mo>∑</mo><mi>i</mi></munder><mover><mi>x</mi><mo>¯</mo></mover></math> "
+                "<math><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr></mtable><msqrt><mn>5</mn></msqrt></math>"
+            ),
+            ["∑_ix¯ 1, 2√5"],
+        ),
+        (
+            "a.html",
+            (
+                "<p>a<a role=doc-noteref href=#n>1</a> b&shy;c</p><aside hidden role=doc-footnote>n</aside>"
+                "<svg><text><tspan x=1>e</tspan><tspan x=1>f</tspan></text><foreignObject>g</foreignObject></svg>"
+            ),
+            ["a^1 bc", "n", "e f\ng"],
         ),
         ("a.txt", "\x1b[1;32mREADME\x1b[0m \x1b]0;shell\x07built in 120 µs ± 3", ["README built in 120 µs ± 3"]),
         (
