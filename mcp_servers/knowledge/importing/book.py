@@ -15,6 +15,7 @@ from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, som
 from rkllm_base.encodings import decode
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+_SHOWN = frozenset({"application/xhtml+xml", "image/svg+xml", "application/x-dtbook+xml", "text/html"})
 # Fonts are obfuscated with these; text is not.
 _FONT_ALGORITHMS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
@@ -35,12 +36,17 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
     if package in locked:
         raise EncryptedDocumentError(blob.name)
     book = parse_part(archive, package)
-    items = {item.get("id"): item.get("href", "").replace("\\", "/") for item in elements_named(book, "item")}
+    items = {item.get("id"): item for item in elements_named(book, "item")}
     read: set[str] = set()
     lost: list[str] = []
     encrypted: list[str] = []
     for number, reference in enumerate(elements_named(book, "itemref"), 1):
-        href = items.get(reference.get("idref"), "")
+        item, kinds = items.get(reference.get("idref")), set[str]()
+        # In place of data or a picture, which no reader has to show, is what it names.
+        while item is not None and (kind := item.get("media-type", "")) not in _SHOWN and kind not in kinds:
+            kinds.add(kind)
+            item = items.get(item.get("fallback"), item)
+        href = "" if item is None else item.get("href", "").replace("\\", "/")
         try:
             name = find_part(archive, joined_name(posixpath.dirname(package), href))
         except KeyError:

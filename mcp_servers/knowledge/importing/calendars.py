@@ -74,6 +74,8 @@ def unfold(content: bytes) -> bytes:
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         content = decode(content).text.encode()
+    if b"\n" not in content:
+        content = content.replace(b"\r", b"\n")
     return (_FOLD_IN_QUOTED if _QUOTED.encode() in content.upper() else _FOLD).sub(b"", content)
 
 

@@ -23,6 +23,7 @@ from mcp_servers.knowledge.types import Passage
 _ELEMENTS: dict[str, list[str]] = json.loads(Path(__file__).with_name("html_elements.json").read_text("utf-8"))
 # Hidden elements, and navigation by its role or as DocBook, Texinfo, Javadoc, MediaWiki and LibreOffice mark it.
 _LEFT_OUT = ", ".join(_ELEMENTS["left_out"])
+_HIDDEN_IN_DRAWING = '[display="none"], [style*="display:none"], [style*="display: none"]'
 # Lines that only lead to other pages of the document: this many links and nothing else are a table of contents.
 _MIN_LINKS = 3
 _SITE_LINK = re.compile(r"(?!//|[a-zA-Z][a-zA-Z0-9+.-]*:)")
@@ -110,6 +111,8 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     _write_states_and_formulas(tree)
     _show_alternatives(tree)
     for drawing in tree.css("svg"):
+        for part in drawing.css(_HIDDEN_IN_DRAWING):
+            part.decompose()
         for line in drawing.css("tspan[x], tspan[dy]"):
             line.insert_before(" ")
         lines = [" ".join((line.text() or "").split()) for line in drawing.css("text, foreignObject")]

@@ -38,8 +38,8 @@ from mcp_servers.knowledge.importing.documents import (
 )
 from mcp_servers.knowledge.importing.equations import equation_text
 from mcp_servers.knowledge.importing.open_document import read_flat_document, read_open_document
-from mcp_servers.knowledge.importing.spreadsheet import read_workbook
-from mcp_servers.knowledge.importing.word import read_word
+from mcp_servers.knowledge.importing.spreadsheet import read_flat_workbook, read_workbook
+from mcp_servers.knowledge.importing.word import read_flat_word, read_word
 from mcp_servers.knowledge.types import Passage
 
 _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
@@ -58,9 +58,9 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
     builder = DocumentBuilder(include_hidden=limits.include_hidden)
     title, warnings = "", list[str]()
     try:
-        if kind == "fodt":
+        if kind in _FLAT_READERS:
             with suppress(DocumentFullError):
-                title = read_flat_document(blob, builder)
+                title = _FLAT_READERS[kind](blob, builder)
         else:
             reader, properties = _READERS[kind]
             with checked_archive(blob, limits) as archive:
@@ -95,7 +95,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
         slide = parse_part(archive, name)
         if slide.get("show") in _FALSE and builder.hidden.leaves_out(f"slide {page}"):
             continue
-        _remove_hidden_shapes(slide, builder.hidden, page)
+        removed = _remove_hidden_shapes(slide, builder.hidden, page)
         for equation in list(elements_named(slide, "oMath")):
             text = equation_text(equation)
             equation.clear()
@@ -112,7 +112,9 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
                     builder.add(paragraph_text(paragraph), page)
         for table in elements_named(slide, "tbl"):
             builder.add_table(expand_spans(_slide_cells(row) for row in table if local_name(row) == "tr"), page)
-        for _, (kind, target) in sorted(relations(archive, name).items()):
+        for relation, (kind, target) in sorted(relations(archive, name).items()):
+            if relation in removed:
+                continue
             if kind == "chart":
                 title, rows = chart_table(archive, target)
                 builder.add(title, page)
@@ -122,17 +124,20 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
     return "", [f"Slides that the presentation names are missing: {missing}."] if missing else []
 
 
-def _remove_hidden_shapes(slide: ET.Element, hidden: HiddenParts, page: int) -> None:
+def _remove_hidden_shapes(slide: ET.Element, hidden: HiddenParts, page: int) -> set[str]:
+    """Remove the shapes that are hidden; return the ids of the charts and diagrams in them."""
+    removed: set[str] = set()
     for group in list(slide.iter()):
         for shape in list(group):
             properties = next((part for part in shape if local_name(part).endswith("Pr")), shape)
             is_hidden = any(part.get("hidden") in _TRUE for part in properties if local_name(part) == "cNvPr")
-            if (
-                is_hidden
-                and any(True for _ in elements_named(shape, "t"))
-                and hidden.leaves_out(f"a shape of slide {page}")
-            ):
+            frames = (part for part in elements_named(shape, "graphicData") for part in part.iter())
+            shown = {value for part in frames for key, value in part.attrib.items() if "/relationships}" in key}
+            has_text = bool(shown) or any(True for _ in elements_named(shape, "t"))
+            if is_hidden and has_text and hidden.leaves_out(f"a shape of slide {page}"):
                 group.remove(shape)
+                removed |= shown
+    return removed
 
 
 def _slide_cells(row: ET.Element) -> Iterator[Cell]:
@@ -151,3 +156,4 @@ _READERS: dict[str, tuple[_Reader, str]] = {
     "odt": (read_open_document, "meta.xml"),
     "epub": (read_book, ""),
 }
+_FLAT_READERS = {"fodt": read_flat_document, "xls": read_flat_workbook, "doc": read_flat_word}

@@ -14,10 +14,10 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
@@ -44,6 +44,8 @@ _SEPARATOR = re.compile(r'"?sep=([^\n"])"?[^\S\n]*\n', re.IGNORECASE)
 _SAMPLE_ROWS = 20
 # A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
+# Rows of a table that are examined on their own; the time for them grows with the square of their number.
+_MAX_FAULTS = 200
 _MAX_INDENTED = 50
 # Control characters, soft hyphens, non-characters and surrogates.
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ufeff\ufffe\uffff\ud800-\udfff]")
@@ -65,6 +67,7 @@ class Format:
 PDF = Format("application/pdf", "pdf")
 RTF = Format("application/rtf", "rtf")
 PLAIN = Format("text/plain", "plain")
+FLAT_WORKBOOK, FLAT_WORD = Format("application/vnd.ms-excel", "xls"), Format("application/msword", "doc")
 
 _TABLES: Any = json.loads(Path(__file__).with_name("formats.json").read_text("utf-8"))
 _BY_ENDING = {
@@ -97,6 +100,7 @@ HELP, FICTION_BOOK = _BY_ENDING["docbook"], _BY_ENDING["fb2"]
 MAILBOX, FLAT_OPEN_DOCUMENT = _BY_ENDING["mbox"], _BY_ENDING["fodt"]
 # First bytes of common binary formats, so that the error can name them.
 _BINARY = {magic.encode("latin-1"): reason for reason, magics in _TABLES["binary"].items() for magic in magics}
+_ENCRYPTED_PART = "EncryptedPackage".encode("utf-16-le")
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # Pictures whose text can be recognised.
 _PICTURES = {b"\x89PNG": Format("image/png", "picture"), b"\xff\xd8\xff": Format("image/jpeg", "picture")}
@@ -104,7 +108,15 @@ _HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
 _BOOK_START = re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<FictionBook\b", re.DOTALL)
-_FLAT_START = re.compile(rb"<office:document\s")
+# Documents in one XML file: of OpenDocument, Excel 2003 and Word.
+_FLAT_STARTS = {
+    re.compile(rb"<office:document\s"): FLAT_OPEN_DOCUMENT,
+    re.compile(rb"<(?:\w+:)?Workbook\s[^>]*urn:schemas-microsoft-com:office:spreadsheet"): FLAT_WORKBOOK,
+    re.compile(
+        rb"<w:wordDocument\s|<pkg:package\s.*?/word/|mso-application progid=.Word.Document", re.DOTALL
+    ): FLAT_WORD,
+}
+_UUENCODED_START = re.compile(rb"begin [0-7]{3,4} [^\r\n]+\r?\n[!-M][ -`]{4,60}\r?\n")
 # The head of a mail, which may have its length before it; also of a page that is saved in one file.
 _MAIL_START = re.compile(
     rb"(?:\d{1,9}[ \t]*\r?\n)?"
@@ -134,10 +146,11 @@ def format_of(blob: Blob) -> Format:
         return marked
     declared = _told_format(head)
     if declared is None and ending in {"pdf", "docx", "xlsx", "pptx"}:
-        # Encrypted Office files are OLE containers.
-        if ending != "pdf" and blob.content.startswith(_OLE):
+        # Encrypted Office files are OLE containers, as are those of older versions.
+        if ending != "pdf" and blob.content.startswith(_OLE) and _ENCRYPTED_PART in blob.content:
             raise EncryptedDocumentError(blob.name)
-        raise DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
+        if not blob.content.startswith(_OLE):
+            raise DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
     for magic, reason in _BINARY.items():
         # Text may begin with two of these letters by chance.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
@@ -154,12 +167,14 @@ def format_of(blob: Blob) -> Format:
 def _told_format(head: bytes) -> Format | None:
     """Return the format of text that tells it in its first line, or None."""
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if _FLAT_START.search(head):
-        return FLAT_OPEN_DOCUMENT
+    for pattern, file_format in _FLAT_STARTS.items():
+        if start[:1] == b"<" and pattern.search(head):
+            return file_format
     for mark, file_format in _LINES_START.items():
         if start[: len(mark)].upper() == mark:
             return file_format
-    if _MAIL_START.match(start):
+    # An encoded file is read as the text of a mail that has one.
+    if _MAIL_START.match(start) or _UUENCODED_START.match(start):
         return MAIL
     if _HTML_START.match(start):
         return HTML
@@ -414,11 +429,27 @@ def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
     text = text[match.end() :] if match else text
     delimiter = match[1] if match else "\t" if tabs else _delimiter(text)
     csv.field_size_limit(_MAX_CELL)
-    try:
-        table = table_passage(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
-    except csv.Error:
-        table = table_passage(line.split(delimiter) for line in text.splitlines())
+    table = table_passage(_csv_rows(text.splitlines(keepends=True), delimiter))
     return [table] if table.text else []
+
+
+def _csv_rows(lines: Sequence[str], delimiter: str) -> Iterator[list[str]]:
+    """Yield the rows; a quotation mark that is not closed as it should be takes no line but its own."""
+    at = faults = 0
+    while at < len(lines):
+        start, is_strict = at, faults < _MAX_FAULTS
+        reader = csv.reader(islice(lines, start, None), delimiter=delimiter, strict=is_strict)
+        try:
+            for row in reader:
+                at = start + reader.line_num
+                yield row
+        except csv.Error:
+            faults += 1
+            try:
+                yield from csv.reader([lines[at]], delimiter=delimiter, strict=False)
+            except csv.Error:
+                yield lines[at].split(delimiter)
+            at += 1
 
 
 def _delimiter(text: str) -> str:
@@ -444,7 +475,7 @@ _READERS: dict[str, _Reader] = {
     "jsonl": _reader_of_text(_json_lines),
     "notebook": _reader_of_text(_notebook),
     **dict.fromkeys(("html", "help"), _html),
-    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "epub"), _document),
+    **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "xls", "doc", "epub"), _document),
     **dict.fromkeys(("pdf", "mail", "mailbox", "picture", "rtf"), _document),
     "calendar": _of_lines(read_calendar),
     "contacts": _of_lines(read_contacts),

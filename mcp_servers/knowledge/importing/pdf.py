@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise, product
-from statistics import median
+from statistics import median, median_low
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from mcp_servers.knowledge.errors import (
@@ -107,6 +107,7 @@ _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)�
 _STEPS = 50
 # Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
+_MIN_SIDE_BY_SIDE = 3
 # Space between letters and words of one line; cells are further apart.
 _LETTER_GAP_EMS, _WORD_GAP_EMS = 0.1, 0.35
 # Rows of one table are at most this far apart.
@@ -195,16 +196,24 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     direction = weights.most_common(1)[0][0]
     lines = [_rotate(line, direction) for line in lines]
     backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
-    # Long lines next to each other: columns written line by line.
-    right_lines = [b for a, b in pairwise(lines) if _is_beside(a, b)]
-    is_side_by_side = len(right_lines) > 2 and median(len(line.text) for line in right_lines) >= _CELL_CHARACTERS
-    is_columns = is_side_by_side and _gutter(lines) is not None
     is_jumbled = backwards > max(2, len(lines) * 0.15)
-    ordered = _sort_by_columns(lines) if direction == "down" or is_columns or is_jumbled else lines
+    ordered = _sort_by_columns(lines) if direction == "down" or is_jumbled or _are_columns(lines) else lines
     rows = _with_rows(_by_row(ordered))
     # From top to bottom if none is next to another one, as where a table is written last.
     stacked = sorted(rows, key=lambda line: -line.top)
     return stacked if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(stacked)) else rows
+
+
+def _are_columns(lines: Sequence[Line], *, is_column: bool = False) -> bool:
+    """True for long lines next to each other: columns written line by line.
+
+    With ``is_column``, where the lines are those of one already, both sides are long: labels stay with their texts.
+    """
+    pairs = [(a, b) for a, b in pairwise(lines) if _is_beside(a, b)]
+    if len(pairs) < _MIN_SIDE_BY_SIDE:
+        return False
+    left, right = median_low(len(line.text) for line, _ in pairs), median(len(line.text) for _, line in pairs)
+    return (min(left, right) if is_column else right) >= _CELL_CHARACTERS and _gutter(lines) is not None
 
 
 def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
@@ -307,13 +316,16 @@ def _sort_by_columns(lines: Sequence[Line]) -> list[Line]:
         return ordered
     result: list[Line] = []
     columns: tuple[list[Line], list[Line]] = ([], [])
-    for line in ordered:
-        if line.left < gutter < line.right:
-            result += columns[0] + columns[1] + [line]
+    for line in [*ordered, None]:
+        if line is None or line.left < gutter < line.right:
+            for column in columns:
+                # One of them may be two columns, or have lines over two.
+                result += _sort_by_columns(column) if _are_columns(column, is_column=True) else column
+            result += [line] if line else []
             columns = ([], [])
         else:
             columns[line.left >= gutter].append(line)
-    return result + columns[0] + columns[1]
+    return result
 
 
 def _gutter(lines: Sequence[Line]) -> float | None:
@@ -446,8 +458,7 @@ _UNKNOWN = _PRIVATE_LETTER.pattern
 _PRIVATE = re.compile(f"[A-Za-z]*(?:[A-Za-z]{_UNKNOWN}|{_UNKNOWN}[a-z])(?:[A-Za-z]|{_UNKNOWN})*")
 # Kinds of annotations whose contents are a comment.
 _NOTES = ("TEXT", "HIGHLIGHT", "UNDERLINE", "SQUIGGLY", "STRIKEOUT", "CARET", "STAMP")
-# Also a comment where annotations do not become part of the content: in a form.
-_NOTES_OF_FORM = (*_NOTES, "FREETEXT")
+_EMPTY_BYTES = 2
 _HIRAGANA_SHARE, _FUNCTION_SHARE = 0.15, 0.08
 _FUNCTION_WORDS = frozenset(
     {
@@ -511,6 +522,7 @@ def read_pdf(
     hidden = HiddenParts(is_included=limits.include_hidden)
     with closing(document):
         count = len(document)
+        is_made_by_acrobat = document.get_formtype() == library.raw.FORMTYPE_XFA_FULL
         pages = list(_pages(document, library, limits, find_layers(blob.content), hidden))
         bookmarks = list(_bookmarks(document, library))
         title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
@@ -534,7 +546,9 @@ def read_pdf(
         raise NoTextError(blob.name, "its pages are blank")
     if not passages:
         raise PicturesOnlyError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
-    lost = (warning for _, warnings in attached for warning in warnings)
+    lost = [warning for _, warnings in attached for warning in warnings]
+    if is_made_by_acrobat:
+        lost.append("It is a form that only Adobe's programs show (XFA): what is in it was not read.")
     return title, passages, (*_warnings(pages, count), *hidden.warnings(), *lost)
 
 
@@ -580,12 +594,15 @@ def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers, hid
             return
 
 
-def _notes(page: Any, raw: Any, kinds: Sequence[str]) -> Iterator[str]:
-    """Yield the contents of the annotations of a page that are of these kinds."""
-    numbers = {getattr(raw, f"FPDF_ANNOT_{kind}") for kind in kinds}
+def _notes(page: Any, raw: Any, *, is_form: bool) -> Iterator[str]:
+    """Yield the comments of a page, and the free text that does not become part of its content."""
+    numbers = {getattr(raw, f"FPDF_ANNOT_{kind}") for kind in _NOTES}
     for at in range(min(raw.FPDFPage_GetAnnotCount(page.raw), _MAX_FIELDS)):
         annotation = raw.FPDFPage_GetAnnot(page.raw, at)
-        if raw.FPDFAnnot_GetSubtype(annotation) in numbers:
+        kind, mode = raw.FPDFAnnot_GetSubtype(annotation), raw.FPDF_ANNOT_APPEARANCEMODE_NORMAL
+        # In a form, or where the viewer is to draw it: the length includes the end of the text.
+        is_left = is_form or raw.FPDFAnnot_GetAP(annotation, mode, None, 0) <= _EMPTY_BYTES
+        if kind in numbers or (kind == raw.FPDF_ANNOT_FREETEXT and is_left):
             size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
             buffer = ctypes.create_string_buffer(size)
             text = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort))
@@ -646,7 +663,7 @@ def _with_notes(document: Any, number: int, raw: Any, *, is_form: bool) -> tuple
     """Return a page, whose free text is part of its content unless it is of a form, and its comments."""
     page = document[number]
     # Before annotations become part of the content.
-    notes = tuple(_notes(page, raw, _NOTES_OF_FORM if is_form else _NOTES))
+    notes = tuple(_notes(page, raw, is_form=is_form))
     has_annotations = not is_form and raw.FPDFPage_GetAnnotCount(page.raw) > 0
     if has_annotations and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
         page.close()

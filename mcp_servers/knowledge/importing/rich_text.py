@@ -110,7 +110,11 @@ class _RichTextReader:
                 self._read_brace(brace)
             elif text:
                 skipped, self._skip = min(self._skip, len(text)), max(self._skip - len(text), 0)
-                self._add(text[skipped:])
+                text = text[skipped:]
+                if text.isascii():
+                    self._add(text)
+                else:
+                    self._bytes += text.encode("latin-1")
         self._end_characters()
         self._end_line()
         return "".join([*self._text, *(f"\n\n{text}" for text in self._running)])

@@ -1,4 +1,4 @@
-"""Excel (xlsx) -> passages: a table per sheet, with values as the sheet shows them."""
+"""Excel (xlsx, and the XML of Excel 2003) -> passages: a table per sheet, with values as the sheet shows them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import (
     MAX_GAP,
+    attribute,
     elements_named,
     local_name,
     main_part,
     parse_part,
+    parse_xml,
     relation_id,
     relations,
     text_lines,
@@ -70,6 +72,61 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
             elif kind in {"comments", "threadedComment", "drawing"} and target in names:
                 builder.add(text_lines(archive, target))
     return "", []
+
+
+def read_flat_workbook(blob: Blob, builder: DocumentBuilder) -> str:
+    """Read a workbook in one XML file, as Excel 2003 and many other programs write it; return no title."""
+    root = parse_xml(blob.content, blob.name)
+    formats = {
+        attribute(style, "ID"): attribute(number_format, "Format")
+        for style in elements_named(root, "Style")
+        for number_format in elements_named(style, "NumberFormat")
+    }
+    for sheet in elements_named(root, "Worksheet"):
+        name = attribute(sheet, "Name")
+        is_hidden = any(visible.text != "SheetVisible" for visible in elements_named(sheet, "Visible"))
+        if is_hidden and builder.hidden.leaves_out(f"sheet {name}"):
+            continue
+        builder.heading(2, name)
+        builder.add_table(_flat_rows(sheet, formats, lambda name=name: builder.hidden.leaves_out(f"rows of {name}")))
+        for comment in elements_named(sheet, "Comment"):
+            builder.add("".join(comment.itertext()))
+    return ""
+
+
+def _flat_rows(sheet: ET.Element, formats: dict[str, str], leaves_out: Callable[[], bool]) -> Iterator[list[str]]:
+    # Column -> rows that a cell above still covers, and its text.
+    above: dict[int, tuple[int, str]] = {}
+    for row in elements_named(sheet, "Row"):
+        cells: list[str] = []
+        below: dict[int, tuple[int, str]] = {}
+        for cell in (child for child in row if local_name(child) == "Cell"):
+            at = min(whole_number(attribute(cell, "Index"), len(cells) + 1) - 1, len(cells) + MAX_GAP)
+            cells += [above.get(column, (0, ""))[1] for column in range(len(cells), at)]
+            data = next((child for child in cell if local_name(child) == "Data"), None)
+            text = "" if data is None else _flat_text(data, formats.get(attribute(cell, "StyleID"), ""))
+            across, down = (whole_number(attribute(cell, f"Merge{way}"), 0) for way in ("Across", "Down"))
+            if down:
+                below[len(cells)] = down, label_of(text)
+            cells += [text, *[label_of(text)] * min(across, MAX_GAP)]
+        above = {column: (rows - 1, text) for column, (rows, text) in above.items() if rows > 1} | below
+        if not (attribute(row, "Hidden") in _TRUE and any(cells) and leaves_out()):
+            yield cells
+
+
+def _flat_text(data: ET.Element, code: str) -> str:
+    text, kind = "".join(data.itertext()), attribute(data, "Type")
+    if kind == "Boolean":
+        return "TRUE" if text == "1" else "FALSE"
+    if kind == "DateTime":
+        return text.partition(".")[0].removesuffix("T00:00:00").replace("T", " ")
+    if kind != "Number":
+        return text
+    code = "0.00%" if code == "Percent" else code
+    try:
+        return format_number(float(text), code, is_1904=False) if "0" in code else general_text(float(text))
+    except ValueError:
+        return text
 
 
 def _own_comments(tree: ET.Element) -> str:

@@ -28,6 +28,7 @@ from mcp_servers.knowledge.importing.archives import (
     main_part,
     numbered_parts,
     parse_part,
+    parse_xml,
     relation_id,
     relations,
     text_lines,
@@ -68,14 +69,7 @@ def read_word(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tu
     content = parse_part(archive, main)
     related = relations(archive, main)
     parts = _Parts(archive, dict(related.values()))
-    styles = parts.tree("styles")
-    reader = _Reader(builder, _Styles(styles), Numbering(parts.tree("numbering"), styles))
-    for kind, tag in _NOTES.items():
-        tree = parts.tree(kind)
-        if tree is not None:
-            reader.notes |= {
-                (tag, attribute(note, "id")): note for note in elements_named(tree, tag) if not attribute(note, "type")
-            }
+    reader = _reader(builder, parts.tree)
     reader.read(content)
     sides = dict.fromkeys(
         [
@@ -92,6 +86,27 @@ def read_word(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tu
         builder.add_table([[name], *rows] if name and rows else rows)
     chunks = [related[reference][1] for reference in reader.chunks if reference in related]
     return "", [*parts.warnings, *embedded_warnings(chunks)]
+
+
+def read_flat_word(blob: Blob, builder: DocumentBuilder) -> str:
+    """Read a document in one XML file, as Word 2003 writes it, or a later one with all its parts; return no title."""
+    root = parse_xml(blob.content, blob.name)
+    reader = _reader(builder, lambda kind: next(elements_named(root, kind), None))
+    for body in elements_named(root, "body"):
+        reader.read(body)
+    return ""
+
+
+def _reader(builder: DocumentBuilder, tree_of: Callable[[str], ET.Element | None]) -> _Reader:
+    styles = tree_of("styles")
+    reader = _Reader(builder, _Styles(styles), Numbering(tree_of("numbering"), styles))
+    for kind, tag in _NOTES.items():
+        tree = tree_of(kind)
+        if tree is not None:
+            reader.notes |= {
+                (tag, attribute(note, "id")): note for note in elements_named(tree, tag) if not attribute(note, "type")
+            }
+    return reader
 
 
 class _Parts:

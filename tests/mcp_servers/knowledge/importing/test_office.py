@@ -260,9 +260,10 @@ def test_a_part_that_unpacks_to_a_multiple_of_its_size_is_refused() -> None:
         read(content)
 
 
-def test_rich_text_is_read_in_the_character_set_of_its_fonts() -> None:
-    content = rb"{\rtf1\ansi{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset128 B;}}\f0 abc \f1\'8b\'e0\'8a\'7a\par \u26412?}"
-    assert [passage.text for passage in read(content).passages] == ["abc 金額\n本"]
+@pytest.mark.parametrize("amount", [rb"\'8b\'e0\'8a\'7a", "金額".encode("cp932")])
+def test_rich_text_is_read_in_the_character_set_of_its_fonts(amount: bytes) -> None:
+    head = rb"{\rtf1\ansi{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset128 B;}}\f0 abc \f1 "
+    assert [passage.text for passage in read(head + amount + rb"\par \u26412?}").passages] == ["abc 金額\n本"]
 
 
 @pytest.mark.parametrize("name", ["xl/sharedStrings.xml", "xl/worksheets/sheet1.xml"])
@@ -283,6 +284,15 @@ def test_a_part_cut_off_is_one_sentence(parts: dict[str, str]) -> None:
     name = list(parts)[-1] if parts is not BOOK else "OEBPS/a.opf"
     with pytest.raises(DamagedDocumentError):
         read(zipped({**parts, name: parts[name][:60]}))
+
+
+def test_a_chart_of_a_hidden_frame_is_left_out_with_a_warning() -> None:
+    chart = f"<a:graphicData {_R}><c r:id='chart'/></a:graphicData>"
+    frame = f"<p:graphicFrame><p:nvPr><p:cNvPr hidden='1'/></p:nvPr>{chart}"
+    slide = SLIDES["ppt/slides/slide1.xml"].replace("</p:sld>", f"{frame}</p:graphicFrame></p:sld>")
+    parsed = read(zipped({**SLIDES, "ppt/slides/slide1.xml": slide}))
+    assert [passage.text for passage in parsed.passages][-2:] == ["最後", "受付\n審査"]
+    assert parsed.warnings == ("Parts that are hidden were left out (include_hidden reads them): a shape of slide 2.",)
 
 
 def test_an_embedded_file_is_named_in_a_warning_and_the_data_of_a_chart_is_not() -> None:

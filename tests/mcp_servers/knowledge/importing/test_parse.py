@@ -58,6 +58,7 @@ def test_the_bytes_are_believed_before_the_name_and_the_name_before_the_sender(
     ("name", "content", "sentence"),
     [
         ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "it is an old Office file"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "it is an old Office file"),
         ("a.zip", archive("readme.txt"), "it is an archive"),
         ("a.bin", bytes(range(256)) * 9, "it is binary"),
     ],
@@ -73,7 +74,11 @@ def test_an_unreadable_file_is_named_by_its_kind(name: str, content: bytes, sent
     [
         ("a.pdf", b"not at all", DamagedDocumentError),
         ("a.docx", b"PK\x03\x04 and no more", DamagedDocumentError),
-        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), EncryptedDocumentError),
+        (
+            "a.docx",
+            b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le"),
+            EncryptedDocumentError,
+        ),
         ("a.txt", b"", NoTextError),
         ("a.txt", b" \n\t\r\n", NoTextError),
         ("a.html", b"<script>x</script>", NoTextError),

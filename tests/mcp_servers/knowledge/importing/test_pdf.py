@@ -117,6 +117,14 @@ def test_columns_are_read_in_turn_even_when_drawn_line_by_line() -> None:
     assert texts(pdf([[cell for row in rows for cell in row]])) == left + right
 
 
+def test_three_columns_below_a_title_are_read_in_turn() -> None:
+    sides = [column([f"{name}の段の{n}行目であり長い文である。" for n in range(5)], left=left, top=700, leading=30)
+             for name, left in (("左", 72), ("中", 242), ("右", 412))]  # fmt: skip
+    title = (72, 750, "三つの段のうち二つの上に書かれている題である。")
+    drawn = [title, *(cell for row in zip(*sides, strict=True) for cell in row)]
+    assert [text[0] for text in texts(pdf([drawn], size=9))] == [*"三左左左左左中中中中中右右右右右"]
+
+
 def test_a_line_across_both_columns_separates_the_text_above_it_from_the_text_below() -> None:
     def band(name: str, top: float) -> list[tuple[float, float, str]]:
         left = column([f"{name}の左の段の{n}行目にある長い文である。" for n in range(4)], top=top, leading=30)
@@ -351,6 +359,15 @@ _DRAWING = "/Type/XObject/Subtype/Form/BBox [0 0 595 842]/Resources 5 0 R"
 
 def _shown(text: str, y: int) -> str:
     return f"BT /F 12 Tf 72 {y} Td ({text}) Tj ET"
+
+
+def test_free_text_that_a_viewer_draws_is_read_and_a_form_of_adobe_is_named() -> None:
+    page = _PAGE.replace(">>", "/Annots [5 0 R]>>").replace("/Resources 5 0 R", "")
+    note = "<</Subtype/FreeText/Rect [50 600 300 650]/DA(/Helv 12 Tf)/Contents(Wet on Mondays)>>"
+    catalog = "<</Type/Catalog/Pages 2 0 R/AcroForm <</XFA (x)>>/NeedsRendering true>>"
+    assert texts(_raw_pdf("<</Pages 2 0 R>>", _PAGES, page, _stream(""), note)) == ["Wet on Mondays"]
+    warnings = read(_raw_pdf(catalog, _PAGES, page, _stream(""), note)).warnings
+    assert "only Adobe's programs show (XFA)" in warnings[-1]
 
 
 def test_an_accent_drawn_over_a_letter_is_part_of_it_and_one_next_to_it_is_not() -> None:

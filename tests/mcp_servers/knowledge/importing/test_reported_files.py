@@ -204,7 +204,9 @@ _CASE = {name.replace("sheet1.xml", "Sheet1.XML"): content for name, content in 
                 "OEBPS/a.opf": BOOK["OEBPS/a.opf"]
                 .replace('"a.xhtml"', '"/OEBPS/a.xhtml#s"')
                 .replace("<manifest>", "<title>A & B</title><manifest>")
-                .replace('"b.xhtml"', '".\\b.xhtml"'),
+                .replace('"b.xhtml"', '".\\b.xhtml"')
+                .replace("<manifest>", '<manifest><item id="x" href="x.xml" media-type="a/b" fallback="b"/>')
+                .replace('idref="b"', 'idref="x"'),
             },
             ["一章 > はじめ", "二章 > おわり"],
         ),
@@ -301,6 +303,17 @@ def test_the_subject_of_a_mail_is_decoded_as_programs_write_it(head: bytes, subj
 
 
 _EVENT = "BEGIN:VCALENDAR\nBEGIN:VEVENT\n{}\nEND:VEVENT\nEND:VCALENDAR\n"
+_SHEETS = (
+    '<?xml version="1.0"?>\n<Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet" xmlns:ss="s"><Styles>'
+    '<Style ss:ID="p"><NumberFormat ss:Format="0%"/></Style></Styles><Worksheet ss:Name="在庫"><Table><Row><Cell '
+    'ss:MergeDown="1"><Data ss:Type="String">布団</Data></Cell><Cell ss:StyleID="p"><Data ss:Type="Number">.5</Data>'
+    '</Cell></Row><Row><Cell ss:Index="2"><Data ss:Type="DateTime">2026-01-02T00:00:00.000</Data></Cell></Row>'
+    '<Row ss:Hidden="1"><Cell><Data ss:Type="String">x</Data></Cell></Row></Table></Worksheet></Workbook>'
+)
+_FLAT_WORD = (
+    '<?xml version="1.0"?><w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml"><w:body>'
+    "<w:p><w:r><w:t>本文</w:t></w:r></w:p></w:body></w:wordDocument>"
+)
 _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\displaystyle E=m}</annotation></semantics>'
 
 
@@ -308,6 +321,11 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
     ("name", "text", "read"),
     [
         ("a.md", "\ufeff---\r\ntitle: T\r\ntags: [猫]\r\n---\r\n文", ["tags: [猫]", "文"]),
+        ("a.xls", _SHEETS, ["在庫 > 布団 | 50%\n布団 | 2026-01-02"]),
+        ("a.doc", _FLAT_WORD, ["本文"]),
+        ("a.svg", "<svg><text>a</text><g style='display:none'><text>b</text></g></svg>", ["a"]),
+        ("a.ics", _EVENT.format("SUMMARY:a\n b").replace("\n", "\r"), ["Subject: ab"]),
+        ("a.uu", "begin 644 k.txt\n#:V5Y\n`\nend\n", ["k.txt > key"]),
         ("a.md", "---\ntitle: T\n---", ["T"]),
         ("a.md", "\n--- \ntitle: >-\n  T\n...\n文", ["文"]),
         ("a.md", r"\*星\* a\_b &lt;x&gt; `a\_b &lt;`", [r"*星* a_b <x> a\_b &lt;"]),

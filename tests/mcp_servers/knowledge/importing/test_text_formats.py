@@ -190,6 +190,7 @@ def test_definitions_of_other_languages_are_found(language: str, code: str, name
         ("a;b;c\n1,5;2;3\n", "a | b | c\n1,5 | 2 | 3"),
         ('a,b\n"x\ny",2\n\n', "a | b\nx y | 2"),
         ('a,b\n"open', "a | b\nopen"),
+        ('a;b\n1;"open\n2;c\n"3" x;"d;e"\n', "a | b\n1 | open\n2 | c\n3 x | d;e"),
         ("single\nvalues\n", "single\nvalues"),
     ],
 )
