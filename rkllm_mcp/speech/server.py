@@ -96,21 +96,20 @@ class _Connection:
             try:
                 while (event := await self._read()) is not None:
                     await self._answer(*event)
+                return
             except NoTranslationError as error:
-                await self._fail(str(error), NO_TRANSLATION)
+                reason, code = str(error), NO_TRANSLATION
             except (RkllmMcpError, MemoryError, RuntimeError) as error:
-                await self._fail(str(error) or "the memory that it may take is full", "speech")
+                reason, code = str(error) or "the memory that it may take is full", "speech"
             except (KeyError, TypeError, ValueError) as error:
-                await self._fail(f"this is no event of Wyoming ({error})", "protocol")
-
-    async def _fail(self, reason: str, code: str) -> None:
-        """Send an error and end the connection: Home Assistant reads no errors, and waits for an answer or the end."""
-        await self._send("error", {"text": reason, "code": code})
-        self.writer.write_eof()
-        # What still comes is read: a connection with unread bytes is reset, and the error lost.
-        with anyio.move_on_after(_END_S):
-            while await self.reader.read(_MOST_LINE_BYTES):
-                pass
+                reason, code = f"this is no event of Wyoming ({error})", "protocol"
+            # Home Assistant reads no errors, and waits for an answer or the end.
+            await self._send("error", {"text": reason, "code": code})
+            self.writer.write_eof()
+            # What still comes is read: a connection with unread bytes is reset, and the error lost.
+            with anyio.move_on_after(_END_S):
+                while await self.reader.read(_MOST_LINE_BYTES):
+                    pass
 
     async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
         line = await self.reader.readline()
