@@ -376,12 +376,6 @@ class RkllmModel:
             sink.feed([Status(line)])
         return Sight(conversation.messages)
 
-    def _input(self, run: _PromptRun) -> Input | Sequence[int]:
-        ids = [*run.prompt.ids, *run.ids] if run.ids else run.prompt.ids
-        if self._vision is None or not run.prompt.pictures:
-            return ids
-        return image_input(replace(run.prompt, ids=ids), run.sight, self._vision, self.form.tokenizer)
-
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self.form
         forced = options.forced_tool
@@ -518,7 +512,11 @@ class RkllmModel:
         try:
             while not parts or self._goes_on(run, options.max_new_tokens, parts[-1], sink):
                 part = options if run.holding is None else run.holding.run_options(options, len(run.ids))
-                async with self._engine.generation(self._input(run), part) as generation:
+                run_input: Input | Sequence[int] = [*prompt.ids, *run.ids] if run.ids else prompt.ids
+                if self._vision is not None and prompt.pictures:
+                    whole = replace(prompt, ids=run_input)
+                    run_input = image_input(whole, run.sight, self._vision, self.form.tokenizer)
+                async with self._engine.generation(run_input, part) as generation:
                     if not parts:
                         expected = self._progress.of(conversation.id)
                         if expected is not None and (seconds := expected.seconds or 0.0) >= _LONG_PREFILL_S:

@@ -65,7 +65,6 @@ from rkllm_mcp.runtime.run import Run, StopReason
 from rkllm_mcp.runtime.scheduler import RunQueue
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, complaint
-from rkllm_mcp.runtime.worker_process import WorkerProcess
 
 __all__ = ["Engine", "EngineSettings", "open_engine"]
 
@@ -522,10 +521,16 @@ class Engine:
             except (TypeError, ValueError) as error:
                 run.fail(InputRefusedError(f"an option is of a wrong type: {error}; use plain numbers and texts"))
                 continue
-            if cause := self._replacement(command, worker):
-                self._deferred = run
-                self._kill(cause)
-                return
+            if isinstance(command.prompt, ImageInput) and command.clears_before:
+                # Memory lost to pictures is recovered before a new picture, for which the cache is cleared anyway.
+                now = worker.memory_bytes()
+                if len(self._before_pictures) < 2:
+                    # The first run allocates buffers that stay.
+                    self._before_pictures.append(now)
+                elif now - self._before_pictures[1] > _MOST_GROWTH_BYTES:
+                    self._deferred = run
+                    self._kill("its memory had grown with pictures")
+                    return
             self._current, self._command = run, command
             self._waiting.clear_expected()
             run.start(
@@ -541,20 +546,6 @@ class Engine:
             limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self._calls else 0.0)
             self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
             worker.send(frame)
-
-    def _replacement(self, command: RunCommand, worker: WorkerProcess) -> str:
-        """Return the reason to replace the worker before this run; empty to keep it.
-
-        Memory lost to pictures is recovered before a new picture, for which the cache is cleared anyway.
-        """
-        if isinstance(command.prompt, ImageInput) and command.clears_before:
-            now = worker.memory_bytes()
-            if len(self._before_pictures) < 2:
-                # The first run allocates buffers that stay.
-                self._before_pictures.append(now)
-            elif now - self._before_pictures[1] > _MOST_GROWTH_BYTES:
-                return "its memory had grown with pictures"
-        return ""
 
     def _abort(self, run: Run) -> None:
         """Abort the current run; kill the worker if the run does not return in time."""

@@ -33,7 +33,6 @@ from rkllm_mcp.runtime.abi.common import (
     RKLLM_RUN_FINISH,
     RKLLM_RUN_NORMAL,
     RKLLM_RUN_WAITING,
-    Abi,
     LoadParameters,
     Perf,
 )
@@ -78,21 +77,6 @@ class EmbeddingTable:
 def refuse_text(*_arguments: Any) -> int:
     """Refuse to tokenize (an LLMTokenizerCallback)."""
     return _FAILED
-
-
-def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> Any:
-    """Return the third argument of rkllm_init; it keeps everything it points to alive."""
-    if load.embedding_table is None and not load.lacks_tokenizer:
-        return abi.new_callback(result_callback)
-    if abi.host_callback_types is None:
-        raise ModelLoadError(
-            f"The runtime ({abi.name}) cannot use a model without tokenizer or embeddings.",
-            "Use RKLLM 1.3.0 or newer, or export the model with both.",
-        )
-    tokenizer_type, embed_type = abi.host_callback_types
-    tokenize = tokenizer_type(refuse_text) if load.lacks_tokenizer else tokenizer_type()
-    embed = embed_type(EmbeddingTable(load.embedding_table).embed) if load.embedding_table else embed_type()
-    return abi.new_callback(result_callback, tokenize, embed)
 
 
 # (token id, the bytes of text it completed, CLOCK_MONOTONIC at the entry of the callback, ns)
@@ -311,7 +295,19 @@ class NativeModel:
         self._referenced: list[Any] = []
         self._param = self.abi.new_param(library.default_param, load)
         self._callback = self.abi.types["LLMResultCallback"](self._on_result)
-        self._callback_argument = callback_argument(self.abi, self._callback, load)
+        host_callbacks: tuple[Any, ...] = ()
+        if load.embedding_table is not None or load.lacks_tokenizer:
+            if self.abi.host_callback_types is None:
+                raise ModelLoadError(
+                    f"The runtime ({self.abi.name}) cannot use a model without tokenizer or embeddings.",
+                    "Use RKLLM 1.3.0 or newer, or export the model with both.",
+                )
+            tokenizer_type, embed_type = self.abi.host_callback_types
+            tokenize = tokenizer_type(refuse_text) if load.lacks_tokenizer else tokenizer_type()
+            embed = embed_type(EmbeddingTable(load.embedding_table).embed) if load.embedding_table else embed_type()
+            host_callbacks = (tokenize, embed)
+        # It keeps everything it points to alive.
+        self._callback_argument = self.abi.new_callback(self._callback, *host_callbacks)
         self._handle = c_void_p()
         # Seen in the field: a success status although loading had failed (rknn-llm #129).
         reason = "rkllm_init reported success but gave no model"

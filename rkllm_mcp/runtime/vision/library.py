@@ -206,7 +206,12 @@ class NativeEncoder:
         is_picture = (
             counts.n_input == 1 and len(dims) == 4 and dims[3 if input_attributes.fmt == _NHWC else 1] == _CHANNELS
         )
-        rows = {_tokens_and_row(attr) for attr in outputs}
+        # Tokens and floats per token of each output; None for one that is not a vision encoder's. Exports differ in
+        # leading and trailing dimensions of 1; the first larger one counts the tokens.
+        rows: set[tuple[int, int] | None] = set()
+        for attr in outputs:
+            large: list[int] = [size for size in attr.dims[: attr.n_dims] if size > 1]
+            rows.add((large[0], large[1]) if len(large) == 2 and large[0] * large[1] == attr.n_elems else None)
         if not is_picture or len(rows) != 1 or None in rows:
             raise ModelFileError(
                 f"{model} is no vision encoder for RKLLM: it takes {dims} and gives "
@@ -218,12 +223,3 @@ class NativeEncoder:
         if tokens * row * len(outputs) * _FLOAT_BYTES > _MOST_BYTES:
             raise ModelFileError(f"{model} gives {tokens} x {row} numbers a picture, too many.", "Choose another one.")
         return EncoderShape(width, height, tokens, row, len(outputs))
-
-
-def _tokens_and_row(attr: Any) -> tuple[int, int] | None:
-    """Return tokens and floats per token of an output; None if it is not one of a vision encoder.
-
-    Exports differ in leading and trailing dimensions of 1; the first larger one counts the tokens.
-    """
-    large = [size for size in attr.dims[: attr.n_dims] if size > 1]
-    return (large[0], large[1]) if len(large) == 2 and large[0] * large[1] == attr.n_elems else None
