@@ -108,17 +108,17 @@ class Approver(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class FixedApprover:
     """An approver with a fixed decision, for runs without a user; the model passes on ``advice`` after a refusal."""
 
-    def __init__(self, decision: Decision = "deny", advice: str = "") -> None:
-        self._decision: Decision = decision
-        self.advice = advice
+    decision: Decision = "deny"
+    advice: str = ""
 
     async def approve(self, question: Approval) -> Decision:
         """Return the fixed decision."""
         del question
-        return self._decision
+        return self.decision
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return ``cancel``: no user can fill in the form."""
@@ -126,16 +126,15 @@ class FixedApprover:
         return ElicitationAnswer("cancel")
 
 
+@dataclass(eq=False)
 class UnattendedApprover(FixedApprover):
     """The approver of an answer while no person is there: only tools that were named for it are allowed."""
 
-    def __init__(self, allowed: frozenset[str], advice: str) -> None:
-        super().__init__("deny", advice)
-        self._allowed = allowed
+    allowed: frozenset[str] = frozenset()
 
     async def approve(self, question: Approval) -> Decision:
         """Allow a call of a tool that was named."""
-        return "once" if question.name in self._allowed else "deny"
+        return "once" if question.name in self.allowed else "deny"
 
 
 DENY_ALL: Approver = FixedApprover("deny")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from rkllm_base.own_words import with_earlier_words
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
-from rkllm_mcp.agent.facts import call_key, last_question, plain
+from rkllm_mcp.agent.facts import last_question, plain
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
@@ -81,10 +81,9 @@ class CallCheck:
 
     def _is_repeated(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if the same call was made before the last question."""
-        tool = self.tool_set.tool(name)
-        key = call_key(name, arguments, tool)
+        key = self.tool_set.key(name, arguments)
         calls = (call for message in self._before_question() for call in message.calls)
-        return any(call.name == name and call_key(name, call.arguments, tool) == key for call in calls)
+        return any(call.name == name and self.tool_set.key(name, call.arguments) == key for call in calls)
 
     def _before_question(self) -> Sequence[Message]:
         messages = self.conversation.messages

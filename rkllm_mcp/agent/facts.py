@@ -11,17 +11,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
-from rkllm_mcp.agent.repairs import usable_arguments
 from rkllm_mcp.agent.system_text import without_tools
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec, as_list, as_mapping
+from rkllm_mcp.messages import Conversation, Message, ToolResult, as_list, as_mapping
 from rkllm_mcp.text import language_of_text
 
 # Objects that are short enough to be read as lines; a longer one is a file's content or a list.
@@ -38,26 +37,18 @@ _KANJI_WORD = re.compile(rf"[{KANJI}]{{2,}}")
 _COMPARED_CHARS = 1000
 
 
-def call_key(name: str, arguments: Mapping[str, Any], tool: ToolSpec | None) -> str:
-    """Return the identity of a call: a text that is equal for calls of a tool with the same usable arguments."""
-    return json.dumps([name, usable_arguments(arguments, tool)], sort_keys=True, ensure_ascii=False, default=str)
-
-
 def last_question(conversation: Conversation) -> Message:
     """Return the last message of the user; an empty one without any."""
     questions = (message for message in reversed(conversation.messages) if message.role == "user")
     return next(questions, Message("user"))
 
 
-def calls_with_results(conversation: Conversation, tool_of: Callable[[str], ToolSpec | None]) -> frozenset[str]:
-    """Return the ``call_key`` of each call whose result, not an error, is the last message.
-
-    ``tool_of`` returns the tool of a name.
-    """
+def calls_with_results(conversation: Conversation, tool_set: ToolSet) -> frozenset[str]:
+    """Return the key, of ``tool_set``, of each call whose result, not an error, is the last message."""
     last = conversation.messages[-1] if conversation.messages else Message("user")
     answered_ids = {result.call_id for result in _successes([last])}
     calls = (call for message in conversation.messages for call in message.calls if call.id in answered_ids)
-    return frozenset(call_key(call.name, call.arguments, tool_of(call.name)) for call in calls)
+    return frozenset(tool_set.key(call.name, call.arguments) for call in calls)
 
 
 def facts_of(conversation: Conversation) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal, Protocol, TypeAlias
 
 from rkllm_mcp.agent.call_check import CallCheck
-from rkllm_mcp.agent.facts import call_key, calls_with_results
+from rkllm_mcp.agent.facts import calls_with_results
 from rkllm_mcp.agent.offers import Offer, card_of
 from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet, outcome
@@ -125,7 +125,7 @@ class CallRunner:
         for batch in self._batches(calls):
             different: dict[str, ToolCall] = {}
             for call in batch:
-                different.setdefault(self._key(call), call)
+                different.setdefault(self.tool_set.key(call.name, call.arguments), call)
             await run_concurrently(partial(self._run_call, call) for call in different.values())
             # Repeated calls: their results are available now.
             for call in batch:
@@ -133,12 +133,9 @@ class CallRunner:
                     await self._run_call(call)
         return [self.finished[call.id] for call in calls]
 
-    def _key(self, call: ToolCall) -> str:
-        return call_key(call.name, call.arguments, self.tool_set.tool(call.name))
-
     def has_result(self, call: ToolCall) -> bool:
         """Return True if the same call was run in this answer; running it again would bring nothing new."""
-        return self._key(call) in self._results
+        return self.tool_set.key(call.name, call.arguments) in self._results
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         """Yield the calls in order, in batches that may run at the same time."""
@@ -158,7 +155,7 @@ class CallRunner:
         return tool is not None and tool.read_only is True
 
     async def _run_call(self, call: ToolCall) -> None:
-        if (earlier := self._results.get(self._key(call))) is not None:
+        if (earlier := self._results.get(self.tool_set.key(call.name, call.arguments))) is not None:
             text = f"{REPEATED}{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         else:
@@ -190,7 +187,7 @@ class CallRunner:
                     reader = self.tool_set.tool(earlier.name)
                     if reader is not None and reader.read_only:
                         del self._results[key]
-            self._results[self._key(call)] = result
+            self._results[self.tool_set.key(call.name, call.arguments)] = result
             self.news += 1
         self.context.sink.feed([outcome(result, call.id)])
         return result
@@ -361,7 +358,7 @@ class ReturnCalls:
         self._sink = sink
         self._must_call = must_call
         self._withheld: list[ToolCallDetected] = []
-        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation, tool_set.tool)
+        self._with_results = frozenset[str]() if must_call else calls_with_results(conversation, tool_set)
 
     def shown(self, event: Event, *, may_call: bool) -> Event | None:
         """Return the event, without failed calls and without withheld calls."""
@@ -369,7 +366,8 @@ class ReturnCalls:
             if not may_call:
                 return None
             # After a withheld call the others are withheld, too, so that the calls keep their order.
-            if self._withheld or self.tool_set.lists_names or self._is_repeated(event):
+            is_repeated = self.tool_set.key(event.name, event.arguments) in self._with_results
+            if self._withheld or self.tool_set.revealed is not None or is_repeated:
                 self._withheld.append(event)
                 return None
         return None if isinstance(event, ToolCallFailed) else event
@@ -377,7 +375,8 @@ class ReturnCalls:
     async def resolve(self, turn: Turn) -> RoundOutcome:
         """Reveal parameters, return the calls, or ask for a correction."""
         withheld, self._withheld = self._withheld, []
-        if turn.calls and not turn.failures and all(map(self._is_repeated, turn.calls)):
+        keys = {self.tool_set.key(call.name, call.arguments) for call in turn.calls}
+        if keys and not turn.failures and keys <= self._with_results:
             self._conversation.calls_made -= len(withheld)
             return RoundOutcome(without_tools="facts")
         if turn.calls:
@@ -398,9 +397,6 @@ class ReturnCalls:
         if turn.failures or not self._must_call:
             return RoundOutcome(_refusals(turn.failures))
         return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
-
-    def _is_repeated(self, call: ToolCall | ToolCallDetected) -> bool:
-        return call_key(call.name, call.arguments, self.tool_set.tool(call.name)) in self._with_results
 
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:

@@ -127,7 +127,7 @@ async def run_agent(
     later = replace(options, continues=False, tool_choice=options.tool_choice if calls.keeps_forced_tool else "auto")
     rounds_left, repairs = settings.max_rounds, 0
     while rounds_left:
-        if settings.answers_from != "conversation" and calls_with_results(conversation, calls.tool_set.tool):
+        if settings.answers_from != "conversation" and calls_with_results(conversation, calls.tool_set):
             turn = await answer_without_tools("facts", model, conversation, calls, later, sink)
             return end_of(turn), turn
         shown_events = ShownEvents(calls, sink)

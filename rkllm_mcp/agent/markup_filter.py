@@ -8,6 +8,7 @@ events and stored answers do not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.events import DetectorEvent, Event, Text, ToolCallFailed, Usage
@@ -52,13 +53,14 @@ class MarkupFilter(Step):
         return "".join(event.text for event in events if isinstance(event, Text))
 
 
+@dataclass
 class _Reading:
     """Filter state of one answer."""
 
-    def __init__(self, sentence: str) -> None:
-        self._sentence = sentence
-        self._detector: Detector | None = None
-        self._has_words = self._has_calls = False
+    sentence: str
+    _detector: Detector | None = None
+    _has_words: bool = False
+    _has_calls: bool = False
 
     def read(self, event: Event) -> Sequence[Event]:
         """Return the events that are certain."""
@@ -75,7 +77,7 @@ class _Reading:
         remaining = self._visible_events(self._detector.finish())
         self._detector = None
         if self._has_calls and not self._has_words:
-            remaining.append(Text(self._sentence))
+            remaining.append(Text(self.sentence))
         return remaining
 
     def _visible_events(self, events: Sequence[DetectorEvent]) -> list[Event]:

@@ -28,18 +28,20 @@ _CLOSE_S = 2.0
 PendingRequest: TypeAlias = Approval | Elicitation
 
 
+@dataclass
 class PendingRequests:
     """The open requests of one assistant; each waits ``patience_s`` seconds for its response.
 
     Where several boards share a database, ``shared`` has the requests of the tenant for the others.
     """
 
-    def __init__(self, patience_s: float = 300.0, shared: SharedQuestions | None = None, tenant: str = "") -> None:
-        self.patience_s = patience_s
-        self._shared = shared
-        self._tenant = tenant
-        self._open: dict[str, tuple[PendingRequest, asyncio.Future[Decision | ElicitationAnswer]]] = {}
-        self._settled: dict[str, anyio.Event] = {}
+    patience_s: float = 300.0
+    shared: SharedQuestions | None = None
+    tenant: str = ""
+    _open: dict[str, tuple[PendingRequest, asyncio.Future[Decision | ElicitationAnswer]]] = field(
+        default_factory=dict[str, "tuple[PendingRequest, asyncio.Future[Decision | ElicitationAnswer]]"], init=False
+    )
+    _settled: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event], init=False)
 
     def open(self) -> tuple[PendingRequest, ...]:
         """Return the open requests, oldest first."""
@@ -91,16 +93,16 @@ class PendingRequests:
         """Wait for the response, which may be given at another board."""
         fields = fields_of(question.schema) if isinstance(question, Elicitation) else ()
         # The answer to a form with secret fields is not stored.
-        if self._shared is None or any(field.is_secret for field in fields):
+        if self.shared is None or any(field.is_secret for field in fields):
             return await answer
         async with open_task_group() as tasks:
-            tasks.start_soon(self._hear, self._shared, question, limit_s)
+            tasks.start_soon(self._hear, self.shared, question, limit_s)
             try:
                 return await answer
             finally:
                 tasks.cancel_scope.cancel()
                 with anyio.move_on_after(_CLOSE_S, shield=True), suppress(StoreError):
-                    await self._shared.close(self._tenant, question.id)
+                    await self.shared.close(self.tenant, question.id)
 
     async def _hear(self, shared: SharedQuestions, question: PendingRequest, limit_s: float) -> None:
         """Show the question at the other boards, and take the answer of one of them."""
@@ -108,9 +110,9 @@ class PendingRequests:
         while True:
             with suppress(StoreError):
                 if not is_shown:
-                    await shared.ask(self._tenant, question.id, event_to_dict(question), limit_s)
+                    await shared.ask(self.tenant, question.id, event_to_dict(question), limit_s)
                     is_shown = True
-                if (answer := await shared.answer_to(self._tenant, question.id)) is not None:
+                if (answer := await shared.answer_to(self.tenant, question.id)) is not None:
                     is_form = isinstance(question, Elicitation)
                     value = ElicitationAnswer(answer["action"], answer["content"]) if is_form else answer
                     self._set_response(question.id, type(question), value)

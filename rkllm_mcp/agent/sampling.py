@@ -7,7 +7,7 @@ far as the request displaced it from the KV cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -19,30 +19,23 @@ from rkllm_mcp.protocols import SamplingAnswer, SamplingRequest, StatefulModel
 from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
+@dataclass
 class ModelSampler:
     """A ``Sampler`` on a chat model, whose ``name`` is part of the response.
 
     ``limit_tokens`` is the upper limit of an answer, regardless of the request; ``bill`` counts the tokens.
     """
 
-    def __init__(
-        self,
-        model: StatefulModel,
-        name: str,
-        limit_tokens: int,
-        bill: UsageCounter | None = None,
-        tenant: str = "",
-        *,
-        sees: bool = False,
-    ) -> None:
-        self.use(model, name, sees=sees)
-        self._limit_tokens = limit_tokens
-        self._bill = bill or UsageCounter()
-        self._tenant = tenant
+    model: StatefulModel
+    name: str
+    limit_tokens: int
+    bill: UsageCounter = field(default_factory=UsageCounter)
+    tenant: str = ""
+    sees: bool = field(default=False, kw_only=True)
 
     def use(self, model: StatefulModel, name: str, *, sees: bool = False) -> None:
         """Take another model from the next request on."""
-        self._model, self._name, self.sees = model, name, sees
+        self.model, self.name, self.sees = model, name, sees
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Return the model's answer, up to the first stop string.
@@ -50,10 +43,10 @@ class ModelSampler:
         Raises:
             GenerationError: the answer failed, or the request does not fit the context window.
         """
-        conversation = Conversation(messages=_turns(request), tenant=self._tenant)
-        model, name = self._model, self._name
-        options = ModelOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
-        scope, usage = anyio.CancelScope(), AnswerUsage(conversation, self._bill)
+        conversation = Conversation(messages=_turns(request), tenant=self.tenant)
+        model, name = self.model, self.name
+        options = ModelOptions(max_new_tokens=min(request.max_tokens, self.limit_tokens))
+        scope, usage = anyio.CancelScope(), AnswerUsage(conversation, self.bill)
         reader = _SampleReader(StopMatcher(request.stop), usage, scope)
         try:
             with scope:

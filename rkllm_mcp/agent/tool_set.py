@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.agent.repairs import usable_arguments
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.events import Status
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
@@ -149,12 +151,7 @@ class ToolSet:
     ) -> None:
         self.listed = tuple(listed_tools)
         self._tools = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
-        self._revealed = revealed
-
-    @property
-    def lists_names(self) -> bool:
-        """True if the list has names only."""
-        return self._revealed is not None
+        self.revealed = revealed  # None where the list has the parameters
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
@@ -165,9 +162,14 @@ class ToolSet:
         """The tool that is called by ``name``."""
         return self._tools.get(name)
 
+    def key(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return the identity of a call: a text that is equal for calls of a tool with the same usable arguments."""
+        usable = usable_arguments(arguments, self._tools.get(name))
+        return json.dumps([name, usable], sort_keys=True, ensure_ascii=False, default=str)
+
     def others(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called and do not are in the list as they are now."""
-        if self._revealed is None:
+        if self.revealed is None:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
         forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
         return tuple(tool for tool in forms if tool not in self.listed)
@@ -178,13 +180,13 @@ class ToolSet:
         Once they are revealed, the tool is run with any arguments.
         """
         tool = self._tools.get(call.name)
-        if tool is None or self._revealed is None or self._is_revealed(tool) or _fits(call.arguments, tool):
+        if tool is None or self.revealed is None or self._is_revealed(tool) or _fits(call.arguments, tool):
             return ""
-        self._revealed[tool.name] = tool
+        self.revealed[tool.name] = tool
         return f"{signature(tool)}\nCall it again with its arguments."
 
     def _is_revealed(self, tool: ToolSpec) -> bool:
-        return (self._revealed or {}).get(tool.name) == tool or not tool.input_schema.get("properties")
+        return (self.revealed or {}).get(tool.name) == tool or not tool.input_schema.get("properties")
 
 
 def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:

@@ -132,12 +132,10 @@ class App:
         self._idle_requests = IdleRequests(tasks, lambda: not self.answers, requests, self.renew_beginning)
         self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
-        self._prepare_turns()
+        self._preparation = turn_preparation(
+            config, model_host.listing, tools.toolbox, tools.store.calls, model_host.embedder
+        )
         self._has_announced = False
-
-    def _prepare_turns(self) -> None:
-        host = self.model_host
-        self._preparation = turn_preparation(self.config, host.listing, self.toolbox, self.store.calls, host.embedder)
 
     def use(self, model_host: ModelHost, *, warms: bool = True) -> None:
         """Answer with another model from now on, while no answer runs; with ``warms`` its prompt is prepared."""
@@ -146,7 +144,9 @@ class App:
             self._warm_up = None
         self.model_host = model_host
         self._sampler.use(model_host.chat_model, model_host.name, sees=model_host.takes_pictures)
-        self._prepare_turns()
+        self._preparation = turn_preparation(
+            self.config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
+        )
         if warms:
             self.warm_up(comes_back=True)
 
@@ -253,7 +253,7 @@ class App:
     async def answering(
         self, conversation: Conversation, sink: EventSink, steps: Sequence[Step] = ()
     ) -> AsyncGenerator[Answer, None]:
-        """Yield an answer to be made in the block, which begins with ``ready_for``; see ``Answer.making``.
+        """Yield an answer to be made in the block, which begins with ``model_ready``; see ``Answer.making``.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
@@ -263,11 +263,6 @@ class App:
         self.answers.add(answer)
         async with answer.making():
             yield answer
-
-    async def ready_for(self, answer: Answer) -> None:
-        """Wait for the model, but for no server: an answer of ``answering`` has its own tools, if any."""
-        await self._model_ready(answer)
-        await self.warmed_up()
 
     async def reply(
         self, conversation: Conversation, question: str | PromptQuestion, options: AnswerOptions | None = None
@@ -400,7 +395,7 @@ class App:
                 return
             if uses_memory and answer.record is not None and options.resources and options.unattended_tools is None:
                 self._proposals.note(conversation, str(question))
-            await self._model_ready(answer)
+            await self.model_ready(answer)
             late = await self.servers_ready(question if isinstance(question, str) else "", options, answer)
             await self.warmed_up()
             await self._tools.refresh()
@@ -495,7 +490,7 @@ class App:
         if options.unattended_tools is not None:
             tools = map(self.toolbox.resolve, options.unattended_tools)
             advice = translate("model.scheduled_refusal", self.config.agent.person_language)
-            yield UnattendedApprover(frozenset(tool.name for tool in tools if tool is not None), advice)
+            yield UnattendedApprover(advice=advice, allowed=frozenset(tool.name for tool in tools if tool is not None))
             return
         if options.approvals in ("grant", "refuse"):
             is_granted = options.approvals == "grant"
@@ -504,7 +499,8 @@ class App:
         with StreamApprover(self.pending, sink, options.approval_timeout_s, options.id_prefix) as asker:
             yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
-    async def _model_ready(self, sink: EventSink) -> None:
+    async def model_ready(self, sink: EventSink) -> None:
+        """Wait for the model, but for no server; ``sink`` receives lines about what is starting."""
         self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.give_way()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def answers_asides(host: ModelHost) -> bool:
     return host.npu is not None and not host.answers_from_script and not host.npu.model.is_recurrent
 
 
+@dataclass
 class IdleRequests:
     """Makes the requests of one assistant.
 
@@ -50,31 +52,24 @@ class IdleRequests:
         renew: saves what prompts begin with.
     """
 
-    def __init__(
-        self,
-        tasks: TaskGroup,
-        is_free: Callable[[], bool],
-        requests: Sequence[Callable[[Conversation, AsideModel], Awaitable[None]]],
-        renew: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._tasks = tasks
-        self._is_free = is_free
-        self._requests = requests
-        self._renew = renew
-        self._answers = 0
+    tasks: TaskGroup
+    is_free: Callable[[], bool]
+    requests: Sequence[Callable[[Conversation, AsideModel], Awaitable[None]]]
+    renew: Callable[[], Awaitable[None]]
+    _answers: int = field(default=0, init=False)
 
     def on_answer(self, conversation: Conversation, host: ModelHost) -> None:
         """Note that a question was answered and saved; soon make the requests about its conversation."""
         self._answers += 1
         if host.npu is not None:
-            requests = self._requests if answers_asides(host) else ()
-            work = [*(partial(request, conversation, host.npu.chat_model) for request in requests), self._renew]
-            self._tasks.start_soon(self._make, work, host.npu.engine, self._answers)
+            requests = self.requests if answers_asides(host) else ()
+            work = [*(partial(request, conversation, host.npu.chat_model) for request in requests), self.renew]
+            self.tasks.start_soon(self._make, work, host.npu.engine, self._answers)
 
     async def _make(self, work: Sequence[Callable[[], Awaitable[None]]], engine: Engine, answers: int) -> None:
         await anyio.sleep(IDLE_S)
         for request in work:
-            is_idle = engine.is_ready and engine.is_idle and self._is_free() and not engine.expected_tokens
+            is_idle = engine.is_ready and engine.is_idle and self.is_free() and not engine.expected_tokens
             if answers != self._answers or not is_idle:
                 return
             try:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -268,6 +268,7 @@ class ListedModel:
 RETRY_AFTER_S = 30.0
 
 
+@dataclass
 class ModelSwitch:
     """The chat models of a process; ``open_models`` opens the configured one.
 
@@ -275,19 +276,22 @@ class ModelSwitch:
     answers from now on.
     """
 
-    def __init__(self, config: Config, auxiliary: Sequence[str] = ()) -> None:
-        self.config = config
-        self.on_change: Callable[[ModelHost], None] = lambda _: None
-        self._auxiliary = auxiliary
-        self._open: dict[str, tuple[ModelHost, AsyncExitStack]] = {}
-        self._current: ModelHost | None = None
-        self._changed = anyio.Event()
-        self._lock = anyio.Lock()
-        self._failures: dict[str, tuple[float, RuntimeUnusableError]] = {}
+    config: Config
+    auxiliary: Sequence[str] = ()
+    on_change: Callable[[ModelHost], None] = field(default=lambda _: None, init=False)
+    _open: dict[str, tuple[ModelHost, AsyncExitStack]] = field(
+        default_factory=dict[str, "tuple[ModelHost, AsyncExitStack]"], init=False
+    )
+    _current: ModelHost | None = field(default=None, init=False)
+    _changed: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _failures: dict[str, tuple[float, RuntimeUnusableError]] = field(
+        default_factory=dict[str, "tuple[float, RuntimeUnusableError]"], init=False
+    )
 
     async def open(self) -> None:
         """Open the configured model; ``open_models`` does this."""
-        self._current = await self._open_host(self.config, self._auxiliary)
+        self._current = await self._open_host(self.config, self.auxiliary)
 
     async def close(self) -> None:
         """Close all models; ``open_models`` does this."""
@@ -369,13 +373,24 @@ class ModelSwitch:
             if failure is not None and time.monotonic() < failed_at + RETRY_AFTER_S:
                 raise failure
             folder = await to_thread.run_sync(self.find, name)
-            config = self._config_of(folder)
+            config = self.config
+            if folder.name != self.home.name:
+                # A context window larger than its own is not asked for.
+                config, limit = config.with_options(model=str(folder.folder)), config.model.context_tokens
+                tokens = None if limit is None else min(limit, folder.card.context_tokens)
+                section = config.model.model_copy(update={"context_tokens": tokens})
+                config = config.model_copy(update={"model": section})
             await to_thread.run_sync(check_model, config)
             self._check_memory(folder, config)
             before, was_unloaded = self.current, self.is_unloaded
             try:
                 await self._unload(before)
-                host = await self._load(name, config)
+                if name in self._open:
+                    host = self._open[name][0]
+                    self._wake(host)
+                else:
+                    host = await self._open_host(config, (), self.home)
+                await host.board.engine.ready()
             except BaseException as error:
                 with anyio.CancelScope(shield=True):
                     failure = await self._restore(before, name, error, is_wanted=not was_unloaded)
@@ -434,15 +449,6 @@ class ModelSwitch:
         self._changed = anyio.Event()
         self.on_change(host)
 
-    def _config_of(self, folder: ModelFolder) -> Config:
-        """Return the configuration with another model; a context window larger than its own is not asked for."""
-        if folder.name == self.home.name:
-            return self.config
-        config = self.config.with_options(model=str(folder.folder))
-        limit = self.config.model.context_tokens
-        tokens = None if limit is None else min(limit, folder.card.context_tokens)
-        return config.model_copy(update={"model": config.model.model_copy(update={"context_tokens": tokens})})
-
     async def _open_host(
         self, config: Config, auxiliary: Sequence[str], open_host: ModelHost | None = None
     ) -> ModelHost:
@@ -459,15 +465,6 @@ class ModelSwitch:
         _, stack = self._open.pop(name, (None, None))
         if stack is not None:
             await stack.aclose()
-
-    async def _load(self, name: str, config: Config) -> ModelHost:
-        if name in self._open:
-            host = self._open[name][0]
-            self._wake(host)
-        else:
-            host = await self._open_host(config, (), self.home)
-        await host.board.engine.ready()
-        return host
 
     async def _restore(
         self, before: ModelHost, name: str, error: BaseException, *, is_wanted: bool

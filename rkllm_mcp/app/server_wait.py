@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.catalogue import status_line
@@ -21,17 +22,18 @@ _FIT_WAIT_S = 8.0
 _UNFIT_WAIT_S = 1.0
 
 
+@dataclass
 class ServerWait:
     """Waiting for servers; ``patience_s`` is the time for one of which nothing is known."""
 
-    def __init__(self, toolbox: Toolbox, patience_s: float) -> None:
-        self._toolbox = toolbox
-        self._patience_s = patience_s
-        self._left_out: set[str] = set()  # servers without which an answer went on
+    toolbox: Toolbox
+    patience_s: float
+    # Servers without which an answer went on.
+    _left_out: set[str] = field(default_factory=set[str], init=False)
 
     async def before_question(self) -> bool:
         """Wait for the servers before the first question is known; return False if one is still starting."""
-        return not await self._toolbox.wait(lambda _: self._patience_s)
+        return not await self.toolbox.wait(lambda _: self.patience_s)
 
     async def for_question(
         self,
@@ -62,10 +64,10 @@ class ServerWait:
         Returns:
             The names of the servers without which the question is answered.
         """
-        starting = [server for server in self._toolbox.connections if server.is_starting]
+        starting = [server for server in self.toolbox.connections if server.is_starting]
         if not starting or not options.tools:
             return frozenset()
-        toolbox, patience_s = self._toolbox, self._patience_s
+        toolbox, patience_s = self.toolbox, self.patience_s
         tools = [*toolbox.tools(), *(tool for server in starting for tool in server.remembered_tools)]
         fit = {tool.server for tool in await fitting(text, tools)}
         tool_names = {name for name in (options.model.forced_tool, *(options.allowed_tools or ())) if name}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
@@ -87,17 +87,17 @@ def _server_of(toolbox: Toolbox, name: str) -> AnyToolServer:
     return next(server for server in toolbox.connections if server.spec.name == name)
 
 
+@dataclass
 class Login:
     """A login that a person completes in a browser, on this machine or on another one."""
 
-    def __init__(self, server: str) -> None:
-        self.server = server
-        self.state: LoginState = "starting"  # waiting while the person is to visit ``address``
-        self.address = ""  # of the authorization server
-        self.problem = ""  # why it failed, and the remedy
-        self._redirect: Redirect | None = None
-        self._news = anyio.Event()
-        self._scope = anyio.CancelScope()
+    server: str
+    state: LoginState = "starting"  # waiting while the person is to visit ``address``
+    address: str = ""  # of the authorization server
+    problem: str = ""  # why it failed, and the remedy
+    _redirect: Redirect | None = field(default=None, init=False)
+    _news: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)
 
     async def run(self, config: Config, toolbox: Toolbox) -> None:
         """Log in, and have ``toolbox`` connect the server again."""
@@ -110,7 +110,12 @@ class Login:
             except RkllmMcpError as error:
                 result = ServerTest("failed", str(error))
             if result.state == "ready":
-                await _reconnect(toolbox, self.server)
+                server = _server_of(toolbox, self.server)
+                if server.state != "ready":
+                    server.retry(now=True)
+                    # Its problem is shown with its state.
+                    with suppress(ServerUnavailableError):
+                        await server.available()
             self._become("ready" if result.state == "ready" else "failed", result.problem)
         if self._scope.cancelled_caught:
             self._become("failed", "the login was given up; begin another one")
@@ -143,12 +148,3 @@ class Login:
         self.state, self.problem = state, problem
         self._news.set()
         self._news = anyio.Event()
-
-
-async def _reconnect(toolbox: Toolbox, name: str) -> None:
-    server = _server_of(toolbox, name)
-    if server.state != "ready":
-        server.retry(now=True)
-        # Its problem is shown with its state.
-        with suppress(ServerUnavailableError):
-            await server.available()

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -57,12 +57,6 @@ class _OpenContext(Generic[_T]):
     stop: anyio.Event
     gone: anyio.Event
 
-    async def close(self) -> None:
-        """End it and wait until it has ended; every part of it has its own limit."""
-        self.stop.set()
-        with anyio.CancelScope(shield=True):
-            await self.gone.wait()
-
 
 async def _open_context(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _OpenContext[_T]:
     stop, gone = anyio.Event(), anyio.Event()
@@ -83,7 +77,7 @@ class Tenants:
 
     def __init__(self, config: Config, tasks: TaskGroup, status: StatusSink | None) -> None:
         self.config = config
-        self._tasks = tasks
+        self.tasks = tasks  # work that goes on apart from its caller, until the service ends; it must not raise
         self._status = status
         self._models: ModelSwitch | None = None
         self._apps: dict[str, _OpenContext[App]] = {}
@@ -158,17 +152,13 @@ class Tenants:
             raise ModelExchangeError
         raise ModelExchangeError(f"there is no tenant {name!r} (any more); ask again in a moment")
 
-    def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work`` apart from its caller, until the service ends; it must not raise."""
-        self._tasks.start_soon(work)
-
     def log_in(self, server: str) -> Login:
         """Begin a login of the owner to a server, in place of one that is not over."""
         if (before := self.logins.get(server)) is not None:
             before.cancel()
         login = self.logins[server] = Login(server)
         owner = self.tenant(OWNER).app
-        self._tasks.start_soon(login.run, owner.config, owner.toolbox)
+        self.tasks.start_soon(login.run, owner.config, owner.toolbox)
         return login
 
     def may_switch(self, tenant: str) -> bool:
@@ -195,10 +185,6 @@ class Tenants:
                 loop = asyncio.get_running_loop()
                 self._expiry = loop.call_later(self._keep_alive_s, self._expire)
 
-    async def given_up(self) -> None:
-        """Wait until no answer will come any more, and ``failure`` is the reason."""
-        await self.models.given_up()
-
     def _stay(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
@@ -208,7 +194,7 @@ class Tenants:
         """Unload the model, unless a request for it waits."""
         self._expiry = None
         if self._models is not None and self._models.current.npu is not None and self.scheduler.hold():
-            self._tasks.start_soon(self._unload, self._models)
+            self.tasks.start_soon(self._unload, self._models)
 
     async def _unload(self, models: ModelSwitch) -> None:
         with anyio.CancelScope() as self._exchange:
@@ -218,7 +204,7 @@ class Tenants:
 
     def _start_load(self, name: str) -> None:
         if self._models is not None:
-            self._tasks.start_soon(self._load, self._models, name)
+            self.tasks.start_soon(self._load, self._models, name)
 
     async def _load(self, models: ModelSwitch, name: str) -> None:
         """Load a model for the requests that wait for it; the queue has let no other begin."""
@@ -259,7 +245,7 @@ class Tenants:
             keeps_model = self._models is not None and _model_part(self.config) == _model_part(config)
             if not keeps_model:
                 check_model(config)
-                await self._close(drain_s)
+                await self.close(drain_s)
                 self._models = await self._opened_models(config)
             elif self._models is not None:
                 self._models.config = config
@@ -277,11 +263,6 @@ class Tenants:
         self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
         await self._open_wanted(0)
         self._admit_models()
-
-    async def close(self) -> None:
-        """Stop everything; ``open_tenants`` does this."""
-        with anyio.CancelScope(shield=True):
-            await self._close(0)
 
     async def _opened_models(self, config: Config) -> ModelSwitch:
         models = ModelSwitch(config, _auxiliary(config))
@@ -307,19 +288,20 @@ class Tenants:
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
             app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
-            self._apps[name] = await _open_context(self._tasks, app, config)
+            self._apps[name] = await _open_context(self.tasks, app, config)
             replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
         self.by_name = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
         self._note_change()
         for opened in replaced:
-            self._tasks.start_soon(_close_drained, opened, drain_s)
+            self.tasks.start_soon(_close_drained, opened, drain_s)
 
     def _note_change(self) -> None:
         self.next_change.set()
         self.next_change = anyio.Event()
 
-    async def _close(self, drain_s: float) -> None:
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Stop everything, after running answers if they end in time; ``open_tenants`` does this shielded."""
         for login in self.logins.values():
             login.cancel()
         for download in self.downloads.by_name.values():
@@ -345,7 +327,8 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
             await tenants.open()
             yield tenants
         finally:
-            await tenants.close()
+            with anyio.CancelScope(shield=True):
+                await tenants.close()
 
 
 def _of_tenant(name: str, status: StatusSink) -> StatusSink:
@@ -371,4 +354,7 @@ async def _close_drained(opened: _OpenContext[App], drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
         await opened.value.answers.idle()
-    await opened.close()
+    opened.stop.set()
+    with anyio.CancelScope(shield=True):
+        # Bounded: every part of it has its own limit.
+        await opened.gone.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -24,26 +25,26 @@ from rkllm_mcp.runtime.vision.encoder import VisionEncoder, read_picture
 _LOOK = (16, 16)
 
 
+@dataclass
 class ModelVision:
     """A ``Vision`` for one model; ``open_vision`` creates it."""
 
-    def __init__(self, engine: Engine, encoder: VisionEncoder, model: ModelFolder, tags: ImageTags) -> None:
-        self.tags = tags
-        self.encoder = encoder
-        self._engine = engine
-        self._model = model
-        self._lock = anyio.Lock()
-        self._is_prepared = False
+    engine: Engine
+    encoder: VisionEncoder
+    model: ModelFolder
+    tags: ImageTags
+    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _is_prepared: bool = field(default=False, init=False)
 
     @property
     def takes_several(self) -> bool:
         """False if the runtime takes one picture in a prompt."""
-        return self._engine.takes_several_images
+        return self.engine.takes_several_images
 
     async def tokens(self) -> int:
         """Return the number of tokens of a picture."""
         # Rockchip's demo loads the language model first.
-        await self._engine.ready()
+        await self.engine.ready()
         return (await self.encoder.shape()).tokens
 
     async def embedding(self, picture: Picture) -> PictureEmbedding:
@@ -52,20 +53,20 @@ class ModelVision:
         Raises:
             ModelFileError: the encoder is another model's.
         """
-        if not self._engine.is_ready:
+        if not self.engine.is_ready:
             # One that cannot be read is refused before the language model has been loaded for it.
             await read_picture(picture.data, *_LOOK)
-        await self._engine.ready()
+        await self.engine.ready()
         async with self._lock:
             if not self._is_prepared:
                 # The library says what the encoder gives; a file may not.
                 row, expected = (
                     (await self.encoder.shape()).row,
-                    await to_thread.run_sync(embedding_width, self._model.file),
+                    await to_thread.run_sync(embedding_width, self.model.file),
                 )
-                check_width(self.encoder.model, row, self._model.file, expected)
+                check_width(self.encoder.model, row, self.model.file, expected)
                 # Pictures are sent with text, to which the runtime would apply its template; the text has ours already.
-                await set_chat_template(self._engine, "", "", "")
+                await set_chat_template(self.engine, "", "", "")
                 self._is_prepared = True
         return await self.encoder.encode(picture)
 

@@ -45,32 +45,29 @@ def _drm_version(node: Path) -> tuple[int, ...] | None:
 class Machine:
     """A machine, described by its files."""
 
-    root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))  # replaces ``/``
+    # Replaces ``/``; the names of files have no leading slash.
+    root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))
     can_use: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)  # tests access to a device node
     drm_version: Callable[[Path], tuple[int, ...] | None] = _drm_version  # version of a DRM node's driver
-
-    def path(self, name: str) -> Path:
-        """Return a path under the root; ``name`` has no leading slash."""
-        return self.root / name
 
     def exists(self, name: str) -> bool:
         """Return True if the path exists; a folder without access counts as missing."""
         try:
-            return self.path(name).exists()
+            return (self.root / name).exists()
         except OSError:
             return False
 
     def link_of(self, name: str) -> str | None:
         """Return the target of a symbolic link; None for anything else."""
         try:
-            return str(self.path(name).readlink())
+            return str((self.root / name).readlink())
         except OSError:
             return None
 
     def text(self, name: str) -> str | None:
         """Return the contents, stripped; None if unreadable."""
         try:
-            with self.path(name).open("rb") as file:
+            with (self.root / name).open("rb") as file:
                 return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
         except OSError:
             return None
@@ -89,7 +86,7 @@ class Machine:
     def group_of(self, name: str) -> str | None:
         """Return the group that owns a path; None if the path or the list of groups is unreadable."""
         try:
-            number = str(self.path(name).stat().st_gid)
+            number = str((self.root / name).stat().st_gid)
         except OSError:
             return None
         groups = (line.split(":") for line in (self.text("etc/group") or "").splitlines())

@@ -72,8 +72,8 @@ def npu_nodes(machine: Machine) -> tuple[Path, ...]:
     the card in addition to the render node.
     """
     if machine.exists("dev/rknpu"):
-        return (machine.path("dev/rknpu"),)
-    return tuple(machine.path(f"dev/dri/{folder.name}") for folder in _drm_folders(machine))
+        return (machine.root / "dev/rknpu",)
+    return tuple(machine.root / f"dev/dri/{folder.name}" for folder in _drm_folders(machine))
 
 
 def _drm_folders(machine: Machine) -> list[Path]:
@@ -92,7 +92,7 @@ def _drm_folders(machine: Machine) -> list[Path]:
 
 def has_iommu(machine: Machine) -> bool | None:
     """Return True if the kernel maps the NPU's memory through an IOMMU; None if its device is not visible."""
-    devices = [machine.path(f"{machine.inside(folder)}/device") for folder in _drm_folders(machine)]
+    devices = [machine.root / f"{machine.inside(folder)}/device" for folder in _drm_folders(machine)]
     devices += machine.glob("sys/devices/platform/*.npu")
     return any((device / "iommu_group").exists() for device in devices) if devices else None
 
@@ -104,24 +104,21 @@ def is_container(machine: Machine) -> bool:
 
 def npu_loads(machine: Machine) -> tuple[int, ...] | None:
     """Return the load of each NPU core in percent; None if not readable."""
-    return _loads(_load_text(machine)) or None
+    return _read_loads(machine)[1] or None
 
 
 def describe_load(machine: Machine) -> str:
     """Return the load of each core as text, or the driver's own text if it has another form; empty if unreadable."""
-    text = _load_text(machine)
-    loads = _loads(text)
+    text, loads = _read_loads(machine)
     names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
     return ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False)) or text
 
 
-def _load_text(machine: Machine) -> str:
-    return next((text for name in _LOADS if (text := machine.text(name))), "")
-
-
-def _loads(text: str) -> tuple[int, ...]:
+def _read_loads(machine: Machine) -> tuple[str, tuple[int, ...]]:
+    """Return the driver's text and the percentages in it; empty if it is unreadable."""
+    text = next((text for name in _LOADS if (text := machine.text(name))), "")
     percentages = [percent for _, percent in _CORE_LOAD.findall(text)] or _ONE_LOAD.findall(text)
-    return tuple(int(percent or 0) for percent in percentages)
+    return text, tuple(int(percent or 0) for percent in percentages)
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,14 @@ VENDOR_KERNELS = ("5.10.", "6.1.")
 CMA_BYTES = 2**30
 
 
-def temperatures(machine: Machine) -> list[tuple[str, float]]:
-    """Return every sensor by name, degrees Celsius."""
+def hottest(machine: Machine) -> tuple[str, float] | None:
+    """Return the name and the temperature of the hottest sensor, degrees Celsius; None without sensors."""
     zones: list[tuple[str, float]] = []
     for zone in machine.glob("sys/class/thermal/thermal_zone*"):
         millidegrees = machine.number(f"{machine.inside(zone)}/temp")
         if millidegrees is not None:
             zones.append((machine.text(f"{machine.inside(zone)}/type") or zone.name, millidegrees / 1000))
-    return zones
-
-
-def hottest(machine: Machine) -> tuple[str, float] | None:
-    """Return the name and the temperature of the hottest sensor, degrees Celsius; None without sensors."""
-    return max(temperatures(machine), key=lambda zone: (zone[1], zone[0]), default=None)
+    return max(zones, key=lambda zone: (zone[1], zone[0]), default=None)
 
 
 def memory_bytes(machine: Machine, field: str) -> int | None:

@@ -224,7 +224,8 @@ async def complete(
                 await app.answer(conversation, text, sink, _host_options(request), all_steps)
             else:
                 async with app.answering(conversation, sink, all_steps) as answer:
-                    await app.ready_for(answer)
+                    await app.model_ready(answer)
+                    await app.warmed_up()
                     conversation.messages += messages
                     if request.tools and request.options.tool_choice == "none":
                         # The model is told that it may not call the client's tools now.

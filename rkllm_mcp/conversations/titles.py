@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
@@ -106,6 +107,7 @@ def strip_decoration(line: str) -> str:
     return text
 
 
+@dataclass
 class Titles:
     """Writes the titles of one assistant's conversations.
 
@@ -116,13 +118,12 @@ class Titles:
         is_on: titles are wanted.
     """
 
-    def __init__(self, conversations: Conversations, tenant: str, usage: UsageCounter, *, is_on: bool) -> None:
-        self._conversations = conversations
-        self._tenant = tenant
-        self._usage = usage
-        self.is_on = is_on
-        # Attempts that are left, by conversation.
-        self._attempts: OrderedDict[str, int] = OrderedDict()
+    conversations: Conversations
+    tenant: str
+    usage: UsageCounter
+    is_on: bool = field(kw_only=True)
+    # Attempts that are left, by conversation.
+    _attempts: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int], init=False)
 
     def begin(self, conversation: Conversation) -> None:
         """Note a conversation that is being saved for the first time."""
@@ -137,7 +138,7 @@ class Titles:
             return
         question = next((message.text for message in conversation.messages if message.role == "user"), "")
         first_words = title_of(question)
-        summaries = await self._conversations.matching(self._tenant, conversation.id, 1)
+        summaries = await self.conversations.matching(self.tenant, conversation.id, 1)
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
             return
         request = translate("model.title", language_of_text(question))
@@ -146,13 +147,13 @@ class Titles:
             request,
             MOST_GENERATED,
             MOST_PREFILLED,
-            self._usage.add_round,
+            self.usage.add_round,
         )
         title = ""
         if turn is not None and not turn.calls and not turn.failures:
             title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
         # The smallest models repeat what they are asked.
         if title and title not in request:
-            await self._conversations.rename(self._tenant, conversation.id, title, instead_of=first_words)
+            await self.conversations.rename(self.tenant, conversation.id, title, instead_of=first_words)
         elif remaining:
             self._attempts[conversation.id] = remaining

@@ -113,7 +113,7 @@ def apply_settings(settings: Sequence[Setting], machine: Machine | None = None) 
     A second call keeps what the first one saved, which would be our own clocks otherwise.
     """
     machine = machine or Machine()
-    saved = machine.path(SAVED)
+    saved = machine.root / SAVED
     if not saved.exists():
         saved.parent.mkdir(parents=True, exist_ok=True)
         saved.write_text(
@@ -129,7 +129,7 @@ def undo_settings(machine: Machine | None = None) -> list[str]:
         UsageError: nothing was saved.
     """
     machine = machine or Machine()
-    saved = machine.path(SAVED)
+    saved = machine.root / SAVED
     try:
         lines: list[tuple[str, str]] = [(file, value) for file, value in json.loads(saved.read_text("utf-8"))]
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def undo_settings(machine: Machine | None = None) -> list[str]:
 
 def _is_written(machine: Machine, file: str, value: str) -> bool:
     try:
-        with machine.path(file).open("r+", encoding="utf-8") as opened:
+        with (machine.root / file).open("r+", encoding="utf-8") as opened:
             opened.truncate(0)
             opened.write(f"{value}\n")
     except OSError:

@@ -15,6 +15,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.conversations.titles import strip_decoration
@@ -44,6 +45,7 @@ MOST_GENERATED = 4
 _MOST_CONVERSATIONS, _MOST_SENTENCES = 50, 6
 
 
+@dataclass
 class Proposals:
     """Proposes rows for one person's memory.
 
@@ -53,18 +55,17 @@ class Proposals:
         is_on: returns True if the person wants proposals.
     """
 
-    def __init__(self, memories: Memories, usage: UsageCounter, is_on: Callable[[], bool]) -> None:
-        self._memories = memories
-        self._usage = usage
-        self._is_on = is_on
-        # What was told and not asked about yet, by conversation.
-        self._told: OrderedDict[str, list[str]] = OrderedDict()
-        # What was noted by this process, in lower case.
-        self._noted: set[str] = set()
+    memories: Memories
+    usage: UsageCounter
+    is_on: Callable[[], bool]
+    # What was told and not asked about yet, by conversation.
+    _told: OrderedDict[str, list[str]] = field(default_factory=OrderedDict[str, list[str]], init=False)
+    # What was noted by this process, in lower case.
+    _noted: set[str] = field(default_factory=set[str], init=False)
 
     def note(self, conversation: Conversation, question: str) -> None:
         """Note what a person's question tells; pasted material and secrets are left out."""
-        if not self._is_on() or without_files(question) != question or is_secret(question):
+        if not self.is_on() or without_files(question) != question or is_secret(question):
             return
         told = self._told.setdefault(conversation.id, [])
         for text in told_in(question):
@@ -78,9 +79,9 @@ class Proposals:
     async def propose(self, conversation: Conversation, model: AsideModel) -> None:
         """Ask about each sentence that is new, and store those with a topic that lasts."""
         told = self._told.get(conversation.id, [])
-        while told and self._is_on():
+        while told and self.is_on():
             text = told[0]
-            rows = await self._memories.all()
+            rows = await self.memories.all()
             if sum(row.state == "proposed" for row in rows) >= MOST_WAITING:
                 return
             if not any(is_said(text, row.text) for row in rows):
@@ -90,13 +91,13 @@ class Proposals:
                     request,
                     MOST_GENERATED,
                     MOST_PREFILLED,
-                    self._usage.add_round,
+                    self.usage.add_round,
                 )
                 if turn is None:
                     return
                 if not turn.calls and not turn.failures and _LASTING.match(strip_decoration(turn.message.text)):
                     try:
-                        await self._memories.add(text, language_of_text(text), source=conversation.id, state="proposed")
+                        await self.memories.add(text, language_of_text(text), source=conversation.id, state="proposed")
                     except UsageError as error:
                         logger.info("nothing is proposed: %s", error)
             # Meanwhile a question may have made room for its own.

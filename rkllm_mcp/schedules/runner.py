@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -73,6 +73,7 @@ class RunResult:
 Perform = Callable[[Schedule, ScheduleRun], Awaitable[RunResult]]
 
 
+@dataclass
 class ScheduleRunner:
     """Runs the schedules of one tenant.
 
@@ -84,21 +85,14 @@ class ScheduleRunner:
         steady: a clock that is never set, seconds.
     """
 
-    def __init__(
-        self,
-        schedules: Schedules,
-        tenant: str,
-        perform: Perform,
-        deliver: Callable[[Schedule, ScheduleRun, Notice], Awaitable[str]] = post_webhook,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._schedules = schedules
-        self._tenant = tenant
-        self._perform = perform
-        self._deliver = deliver
-        self._steady = steady
-        self._clocks: tuple[float, float] | None = None  # wall and steady clock at the last look
-        self._news = anyio.Event()
+    schedules: Schedules
+    tenant: str
+    perform: Perform
+    deliver: Callable[[Schedule, ScheduleRun, Notice], Awaitable[str]] = post_webhook
+    steady: Callable[[], float] = time.monotonic
+    # Wall and steady clock at the last look.
+    _clocks: tuple[float, float] | None = field(default=None, init=False)
+    _news: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     async def run(self) -> None:
         """Run schedules at their times until it is cancelled."""
@@ -109,33 +103,33 @@ class ScheduleRunner:
                     await self.look()
                 pause_s = LOOK_S
                 with suppress(StoreError):
-                    due = await self._schedules.next_at(self._tenant)
+                    due = await self.schedules.next_at(self.tenant)
                     if due is not None:
-                        pause_s = min(LOOK_S, max(0.0, due - await self._schedules.now()))
-                await self._schedules.database.wait_for_change(TOPIC, pause_s)
+                        pause_s = min(LOOK_S, max(0.0, due - await self.schedules.now()))
+                await self.schedules.database.wait_for_change(TOPIC, pause_s)
 
     async def look(self) -> None:
         """Claim what is due now, and say reminders."""
         if self._clocks is None:
-            await self._schedules.end_abandoned(self._tenant)
-            await self._schedules.tidy(self._tenant, await self._schedules.now() - _DONE_KEPT_S)
-        now = await self._schedules.now()
-        wall, steady = self._clocks or (now, self._steady())
-        if self._clocks is None or (now - wall) - (self._steady() - steady) < -_JUMP_S:
+            await self.schedules.end_abandoned(self.tenant)
+            await self.schedules.tidy(self.tenant, await self.schedules.now() - _DONE_KEPT_S)
+        now = await self.schedules.now()
+        wall, steady = self._clocks or (now, self.steady())
+        if self._clocks is None or (now - wall) - (self.steady() - steady) < -_JUMP_S:
             # The clock was ahead when moments were set: schedules that wait for too late a moment get their next one.
-            for waiting in await self._schedules.all(self._tenant):
+            for waiting in await self.schedules.all(self.tenant):
                 if waiting.state != "active" or waiting.next_at is None:
                     continue
                 expected = moment_after(waiting, now)
                 if expected is None or expected >= waiting.next_at:
                     continue
-                if not await self._schedules.has_run(self._tenant, waiting.id, expected, claimed_until=now + _AHEAD_S):
-                    await self._schedules.change(self._tenant, waiting.id, next_at=expected)
-        self._clocks = now, self._steady()
-        await self._schedules.claim(self._tenant, next_moments(now), MOST_LATE_S)
-        for run in await self._schedules.waiting(self._tenant):
-            schedule = await self._schedules.get(self._tenant, run.schedule)
-            if schedule is not None and schedule.is_reminder and await self._schedules.take(self._tenant, run.id):
+                if not await self.schedules.has_run(self.tenant, waiting.id, expected, claimed_until=now + _AHEAD_S):
+                    await self.schedules.change(self.tenant, waiting.id, next_at=expected)
+        self._clocks = now, self.steady()
+        await self.schedules.claim(self.tenant, lambda schedule: moment_after(schedule, now), MOST_LATE_S)
+        for run in await self.schedules.waiting(self.tenant):
+            schedule = await self.schedules.get(self.tenant, run.schedule)
+            if schedule is not None and schedule.is_reminder and await self.schedules.take(self.tenant, run.id):
                 await self._finish(schedule, run, RunResult("reminded", schedule.prompt))
         self._news.set()
 
@@ -148,26 +142,26 @@ class ScheduleRunner:
 
     async def work(self) -> None:
         """Perform the runs that wait, in turn."""
-        for run in await self._schedules.waiting(self._tenant):
-            schedule = await self._schedules.get(self._tenant, run.schedule)
+        for run in await self.schedules.waiting(self.tenant):
+            schedule = await self.schedules.get(self.tenant, run.schedule)
             if schedule is None or schedule.is_reminder:
                 continue
-            if await self._schedules.now() - run.due > MOST_LATE_S:
-                if await self._schedules.take(self._tenant, run.id):
+            if await self.schedules.now() - run.due > MOST_LATE_S:
+                if await self.schedules.take(self.tenant, run.id):
                     await self._finish(schedule, run, RunResult("missed", ""))
-            elif await self._schedules.take(self._tenant, run.id):
+            elif await self.schedules.take(self.tenant, run.id):
                 await self._perform_run(schedule, run)
 
     async def _perform_run(self, schedule: Schedule, run: ScheduleRun) -> None:
         try:
-            result = await self._perform(schedule, run)
+            result = await self.perform(schedule, run)
         except SchedulerClosedError:
             # The service ends; the next start takes it.
-            await self._schedules.give_back(self._tenant, run.id)
+            await self.schedules.give_back(self.tenant, run.id)
             return
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(_GIVE_UP_S), suppress(StoreError):
-                await self._schedules.finish(self._tenant, run, "interrupted", "")
+                await self.schedules.finish(self.tenant, run, "interrupted", "")
             raise
         except RkllmMcpError as error:
             result = RunResult("failed", str(error))
@@ -181,21 +175,16 @@ class ScheduleRunner:
 
     async def _finish(self, schedule: Schedule, run: ScheduleRun, result: RunResult) -> None:
         failures = schedule.failures + 1 if result.outcome == "failed" else 0
-        await self._schedules.finish(
-            self._tenant, run, result.outcome, result.text, result.conversation, failures=failures
+        await self.schedules.finish(
+            self.tenant, run, result.outcome, result.text, result.conversation, failures=failures
         )
         if failures >= MOST_FAILURES:
-            await self._schedules.change(self._tenant, schedule.id, state="paused", next_at=None)
-            await self._schedules.add_notice(self._tenant, schedule.id, "paused", result.text)
+            await self.schedules.change(self.tenant, schedule.id, state="paused", next_at=None)
+            await self.schedules.add_notice(self.tenant, schedule.id, "paused", result.text)
         if schedule.webhook and result.outcome != "quiet":
             finished_run = replace(run, outcome=result.outcome, text=result.text, conversation=result.conversation)
-            delivery = await self._deliver(schedule, finished_run, notice_of(schedule, finished_run, schedule.language))
-            await self._schedules.note_delivery(self._tenant, run.id, delivery)
-
-
-def next_moments(now: float) -> Callable[[Schedule], float | None]:
-    """Return the function that gives a schedule's first moment after ``now``."""
-    return lambda schedule: moment_after(schedule, now)
+            delivery = await self.deliver(schedule, finished_run, notice_of(schedule, finished_run, schedule.language))
+            await self.schedules.note_delivery(self.tenant, run.id, delivery)
 
 
 def moment_after(schedule: Schedule, now: float) -> float | None:
@@ -314,7 +303,8 @@ def upcoming(schedule: Schedule, now: float, language: Language, count: int = _S
 
 async def find_schedule(schedules: Schedules, tenant: str, prefix: str) -> Schedule:
     """Return the schedule whose id begins with ``prefix``; a UsageError for none or several."""
-    matches = await schedules.matching(tenant, prefix) if prefix else []
+    stored = await schedules.all(tenant) if prefix else []
+    matches = [schedule for schedule in stored if schedule.id.startswith(prefix)]
     if len(matches) == 1:
         return matches[0]
     if matches:

@@ -53,20 +53,20 @@ _LATE = frozenset({"afternoon", "evening", "night"})
 _EARLIEST = 7
 
 
+@dataclass
 class _Reader:
     """What both languages have in common: parts of a text that are taken out of it, and what they mean together."""
 
-    def __init__(self, text: str, now: datetime) -> None:
-        self.text = text
-        self.now = now
-        self.part = ""  # of the day
-        self.rule: Rule | None = None  # of what repeats, with no time yet
-        self.delay: timedelta | None = None
-        self.day: date | None = None
-        self.hour: int | None = None
-        self.minute = 0
-        self.is_exact = False  # am, pm or 24 hours were said
-        self.is_led = False  # the sentence begins with its time
+    text: str
+    now: datetime
+    part: str = ""  # of the day
+    rule: Rule | None = None  # of what repeats, with no time yet
+    delay: timedelta | None = None
+    day: date | None = None
+    hour: int | None = None
+    minute: int = 0
+    is_exact: bool = False  # am, pm or 24 hours were said
+    is_led: bool = False  # the sentence begins with its time
 
     def take(self, pattern: str) -> re.Match[str] | None:
         """Take the first match of a pattern out of the text."""
@@ -449,20 +449,14 @@ class _JapaneseReader(_Reader):
         if _REQUEST_JA.search(words):
             is_asked = particle_word != "の" or rule.is_repeated
             is_timed = self.hour is not None or bool(self.part) or rule.every_s > 0 or self.delay is not None
-            return (
-                SaidSchedule(rule, words)
-                if is_asked and (is_timed or particle_word != "の") and self.hour_or_comma(original)
-                else None
-            )
+            # A repetition may only describe the topic, as in 平日の営業時間を教えて.
+            says_when = self.hour is not None or self.delay is not None or (self.rule is not None and self.rule.every_s)
+            says_when = says_when or re.search(r"\x00\s*(?:、|に|は)", self.text) is not None
+            says_when = says_when or original.startswith(("毎朝", "毎晩"))
+            return SaidSchedule(rule, words) if is_asked and (is_timed or particle_word != "の") and says_when else None
         if _SAID_JA.search(words) or not words or particle_word in ("の", "は"):
             return None
         if self.hour is None and self.delay is None and not rule.every_s:
             return None
         # Words without a verb: what one wants to know again and again, or to be reminded of once.
         return SaidSchedule(rule, words, is_reminder=not rule.is_repeated)
-
-    def hour_or_comma(self, original: str) -> bool:
-        """Return False for a repetition that only describes the topic, as in 平日の営業時間を教えて."""
-        if self.hour is not None or self.delay is not None or (self.rule is not None and self.rule.every_s):
-            return True
-        return re.search(r"\x00\s*(?:、|に|は)", self.text) is not None or original.startswith(("毎朝", "毎晩"))

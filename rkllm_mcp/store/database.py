@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -190,8 +190,7 @@ class Database(ABC):
 class _Stored(Protocol):
     """An object whose methods run in transactions of its database."""
 
-    @property
-    def database(self) -> Database: ...
+    database: Database
 
 
 _Owner = TypeVar("_Owner", bound=_Stored)
@@ -216,12 +215,9 @@ def in_transaction(
     ) -> Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Result]]:
         @wraps(method)
         async def run(self: _Owner, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            def work(transaction: Transaction) -> _Result:
-                return method(self, transaction, *args, **kwargs)
-
-            if erases:
-                return await self.database.erase(work)
-            result = await self.database.ask(work, durable=durable, reads=reads)
+            database = self.database
+            ask = database.erase if erases else partial(database.ask, durable=durable, reads=reads)
+            result = await ask(lambda transaction: method(self, transaction, *args, **kwargs))
             if topic:
                 self.database.hint(topic)
             return result

@@ -83,10 +83,6 @@ class Schedules:
         order = "ORDER BY next_at IS NULL, next_at, created, id"
         return list(map(_schedule, await self.database.rows(f"{_SELECT} {order}", (tenant,))))
 
-    async def matching(self, tenant: str, prefix: str) -> list[Schedule]:
-        """Return the schedules whose id begins with a text."""
-        return [schedule for schedule in await self.all(tenant) if schedule.id.startswith(prefix)]
-
     async def get(self, tenant: str, schedule_id: str) -> Schedule | None:
         """Return a schedule; None if this tenant has none of that id."""
         rows = await self.database.rows(f"{_SELECT} AND id = ?", (tenant, schedule_id))

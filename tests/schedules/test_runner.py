@@ -224,14 +224,14 @@ async def test_a_run_that_has_not_begun_when_the_service_ends_is_taken_by_the_ne
 _CLAIM_AND_DIE = """
 import anyio, os, signal, sys
 from pathlib import Path
-from rkllm_mcp.schedules.runner import next_moments
+from rkllm_mcp.schedules.runner import moment_after
 from rkllm_mcp.store.database import open_database
 from rkllm_mcp.store.schedules import Schedules
 
 async def main(path, now, is_taken):
     async with open_database(Path(path), on_problem=print, required=True) as database:
         schedules = Schedules(database, now=lambda _: now)
-        assert await schedules.claim("", next_moments(now), 43200.0) == 1
+        assert await schedules.claim("", lambda schedule: moment_after(schedule, now), 43200.0) == 1
         if is_taken:
             (run,) = await schedules.waiting("")
             assert await schedules.take("", run.id)
@@ -346,6 +346,6 @@ async def test_the_next_times_and_what_cannot_be_a_schedule(board: Board, monkey
 
 
 async def test_nobody_allows_what_a_schedule_does_not_name() -> None:
-    asker = UnattendedApprover(frozenset({"send_mail"}), "")
+    asker = UnattendedApprover(advice="", allowed=frozenset({"send_mail"}))
     decisions = [await asker.approve(Approval("1", name, {}, "")) for name in ("send_mail", "rm", "rm")]
     assert decisions == ["once", "deny", "deny"]

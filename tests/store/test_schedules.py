@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.records import Schedule, ScheduleRun
-from rkllm_mcp.schedules.runner import RunResult, ScheduleRunner, new_schedule, next_moments
+from rkllm_mcp.schedules.runner import RunResult, ScheduleRunner, moment_after, new_schedule
 from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.copying import copy_store
 from rkllm_mcp.store.database import open_database
@@ -111,7 +111,8 @@ async def test_schedules_and_their_runs_move_to_a_shared_database_and_back(
     ):
         own = Schedules(file)
         stored = await own.add("", daily(await own.now()))
-        assert await own.claim("", next_moments(await own.now()), 1.0) == 0
+        now = await own.now()
+        assert await own.claim("", lambda schedule: moment_after(schedule, now), 1.0) == 0
         await own.request_run("", stored.id)
         for _ in range(2):
             await copy_store(file, board.shared, "")

@@ -303,7 +303,7 @@ async def execute(request: Request) -> Response:
         running.scope.deadline = anyio.current_time() + DETACHED_S
     headers = {CONVERSATION: conversation.id, **model_header(request)}
     if body.detached:
-        service.tenants.start_soon(partial(_make_detached_answer, request, conversation, body, running))
+        service.tenants.tasks.start_soon(partial(_make_detached_answer, request, conversation, body, running))
         return EventStream(lambda stream: running.read(0, stream.write), headers=headers)
     if body.stream:
         # No coroutine of its own: each that waits for a token costs one more step.

@@ -140,7 +140,7 @@ async def begin_download(request: Request) -> dict[str, Any]:
     download = tenants.downloads.begin(Pull(body.model.strip()), _sources())
     if download is None:
         raise HTTPError(409, f"{body.model!r} is being downloaded already", param="model")
-    tenants.start_soon(partial(tenants.downloads.run, download))
+    tenants.tasks.start_soon(partial(tenants.downloads.run, download))
     return _shown(download)
 
 

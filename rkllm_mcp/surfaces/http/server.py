@@ -210,7 +210,7 @@ class _Serving:
                 return
             self.session.status(f"Ready: {model_host.name}")
             self._notifier.ready(f"ready: {model_host.name}")
-            await service.tenants.given_up()
+            await service.tenants.models.given_up()
             self._leave(service.tenants.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
