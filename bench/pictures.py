@@ -91,7 +91,7 @@ async def ten_turns(folder: Path, *, keeps: bool) -> dict[str, float]:
         for words, picture in TURNS:
             async with opened(model) as app:
                 conversation = app.new_conversation()
-                conversation.replace(messages or conversation.messages)
+                conversation.messages[:] = messages or conversation.messages
                 await ask(app, conversation, words, *([picture] if picture else []))
                 messages = list(conversation.messages)
     encoder, language = logged(logs["RKNN_EMULATOR_LOG"]), logged(logs["RKLLM_EMULATOR_LOG"])

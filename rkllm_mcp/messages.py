@@ -279,10 +279,6 @@ class Conversation:
         """Append a message."""
         self.messages.append(message)
 
-    def replace(self, messages: Sequence[Message]) -> None:
-        """Replace the history, as compaction and editing do; the KV cache of the old one may be lost."""
-        self.messages[:] = messages
-
     def untrusted_texts(self) -> Iterator[str]:
         """Yield the texts from outside that the model has read: tool results, contexts and servers' prompts."""
         for message in self.messages:

@@ -302,11 +302,6 @@ class Turn:
         """The valid calls."""
         return self.message.calls
 
-    @property
-    def is_cut(self) -> bool:
-        """True if the token limit ended the turn."""
-        return self.message.cut
-
 
 class ChatModel(Protocol):
     """A model that answers a conversation."""

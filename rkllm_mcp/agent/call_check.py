@@ -48,7 +48,7 @@ class CallCheck:
 
     def is_doubtful(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return True if only the texts of the tools can show that the question asks for this call."""
-        tool = self.tool_set.tool(name)
+        tool = self.tool_set.by_name.get(name)
         values = plain(" ".join(map(str, arguments.values()))[:_COMPARED_CHARS])
         words = set(_WORD.findall(values))
         if self.accepts_calls or tool is None or not tool.read_only or not tool.server or not words:

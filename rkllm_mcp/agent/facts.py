@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
+from typing import Literal
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.system_text import without_tools
@@ -168,42 +169,35 @@ def hand_over(conversation: Conversation, facts: str) -> None:
     messages[index] = replace(question, cards=(), facts=tail)
 
 
-def facts_conversation(conversation: Conversation) -> Conversation:
-    """Return a conversation that hands over the last question with the results that followed it.
+def without_rounds(conversation: Conversation, kind: Literal["facts", "words"]) -> Conversation:
+    """Return a conversation without calls and their results, to be answered in place of another round.
 
-    It has the id of ``conversation``, whose state in the model it replaces.
-    """
-    question = last_question(conversation)
-    language = language_of_text(question.text)
-    tail = translate("model.answer_from_facts", language, facts=facts_of(conversation))
-    return _replacing(conversation, [replace(question, text=f"{question.text}{tail}")])
-
-
-def words_conversation(conversation: Conversation) -> Conversation:
-    """Return the conversation without calls and results: what was asked and answered, up to the last question.
-
-    Calls that failed are texts of the model's turns before the message with their mistakes. They are left out too,
-    because a small model copies them.
+    With ``facts`` it hands over the last question alone, with the results that followed it. With ``words`` it has what
+    was asked and answered, up to the last question. Calls that failed are texts of the model's turns before the message
+    with their mistakes; they are left out too, because a small model copies them. It has the id of ``conversation``,
+    whose state in the model it replaces.
     """
     messages = conversation.messages
-    end = max((index for index, message in enumerate(messages, 1) if message.role == "user"), default=len(messages))
-    spoken = [
-        replace(message, calls=())
-        for message, following in zip_longest(messages[:end], messages[1:end])
-        if message.role == "user"
-        or (
-            message.role == "assistant"
-            and message.text.strip()
-            and (message.calls or following is None or following.role != "tool")
-        )
-    ]
-    return _replacing(conversation, spoken)
-
-
-def _replacing(conversation: Conversation, messages: Sequence[Message]) -> Conversation:
-    first = conversation.messages[:1]
+    if kind == "facts":
+        question = last_question(conversation)
+        language = language_of_text(question.text)
+        tail = translate("model.answer_from_facts", language, facts=facts_of(conversation))
+        spoken = [replace(question, text=f"{question.text}{tail}")]
+    else:
+        end = max((index for index, message in enumerate(messages, 1) if message.role == "user"), default=len(messages))
+        spoken = [
+            replace(message, calls=())
+            for message, following in zip_longest(messages[:end], messages[1:end])
+            if message.role == "user"
+            or (
+                message.role == "assistant"
+                and message.text.strip()
+                and (message.calls or following is None or following.role != "tool")
+            )
+        ]
+    first = messages[:1]
     system = [replace(first[0], text=without_tools(first[0].text))] if first and first[0].role == "system" else []
-    return Conversation(id=conversation.id, messages=[*system, *messages], tenant=conversation.tenant)
+    return Conversation(id=conversation.id, messages=[*system, *spoken], tenant=conversation.tenant)
 
 
 def _successes(messages: Sequence[Message]) -> Iterator[ToolResult]:

@@ -118,7 +118,7 @@ class CallRunner:
     parallel: Parallel
     finished: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)  # by call id
     news: int = field(default=0, init=False)  # number of new results
-    _results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)  # by tool and arguments
+    results: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult], init=False)  # by tool and arguments
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of a round and return their results in the order of the calls."""
@@ -132,10 +132,6 @@ class CallRunner:
                 if call.id not in self.finished:
                     await self._run_call(call)
         return [self.finished[call.id] for call in calls]
-
-    def has_result(self, call: ToolCall) -> bool:
-        """Return True if the same call was run in this answer; running it again would bring nothing new."""
-        return self.tool_set.key(call.name, call.arguments) in self._results
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
         """Yield the calls in order, in batches that may run at the same time."""
@@ -151,11 +147,11 @@ class CallRunner:
     def _is_safe(self, call: ToolCall) -> bool:
         if isinstance(self.parallel, bool):
             return self.parallel
-        tool = self.tool_set.tool(call.name)
+        tool = self.tool_set.by_name.get(call.name)
         return tool is not None and tool.read_only is True
 
     async def _run_call(self, call: ToolCall) -> None:
-        if (earlier := self._results.get(self.tool_set.key(call.name, call.arguments))) is not None:
+        if (earlier := self.results.get(self.tool_set.key(call.name, call.arguments))) is not None:
             text = f"{REPEATED}{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0, sources=None)
         else:
@@ -171,7 +167,7 @@ class CallRunner:
         context = replace(
             self.context, on_progress=on_progress, announcement=status_line("calling", name=call.name, call=call.id)
         )
-        tool = self.tool_set.tool(call.name)
+        tool = self.tool_set.by_name.get(call.name)
         call = replace(call, arguments=usable_arguments(call.arguments, tool))
         result = await self.tools.call(call, context)
         if has_failed(result) and tool is not None and tool.read_only:
@@ -183,11 +179,11 @@ class CallRunner:
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 # Earlier readings may be out of date now.
-                for key, earlier in list(self._results.items()):
-                    reader = self.tool_set.tool(earlier.name)
+                for key, earlier in list(self.results.items()):
+                    reader = self.tool_set.by_name.get(earlier.name)
                     if reader is not None and reader.read_only:
-                        del self._results[key]
-            self._results[self.tool_set.key(call.name, call.arguments)] = result
+                        del self.results[key]
+            self.results[self.tool_set.key(call.name, call.arguments)] = result
             self.news += 1
         self.context.sink.feed([outcome(result, call.id)])
         return result
@@ -238,9 +234,10 @@ class RunCalls:
             return event
         if not may_call:
             return ToolCallFailed(event.raw, CALLS_OVER)
-        tool = self.tool_set.tool(event.name)
+        tool = self.tool_set.by_name.get(event.name)
         event = replace(event, server=tool.server if tool else "")
-        is_offered = self.offer is None or self.offer.has(event.name) or self._is_forced
+        is_offered = self.offer is None or any(guess.tool.name == event.name for guess in self.offer.guesses)
+        is_offered = is_offered or self._is_forced
         # Only the calls before the first result can be doubtful.
         check = None if self._runner.finished else self._check
         if self._withheld or not is_offered or (check is not None and check.is_doubtful(event.name, event.arguments)):
@@ -270,7 +267,9 @@ class RunCalls:
             return RoundOutcome()
         if count:
             self._sink.feed([status_line("detected" if count > 1 else "detected_one", count=count)])
-        is_repetition = count > 0 and not turn.failures and all(map(self._runner.has_result, turn.calls))
+        # Running the same calls again would bring nothing new.
+        keys = {self.tool_set.key(call.name, call.arguments) for call in turn.calls}
+        is_repetition = count > 0 and not turn.failures and keys <= self._runner.results.keys()
         news_before = self._runner.news
         results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
         if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
@@ -278,7 +277,7 @@ class RunCalls:
         if is_repetition:
             has_facts = any(not result.is_error for result in self._runner.finished.values())
             return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
-        tools_of_calls = ((self.tool_set.tool(call.name), call.id) for call in turn.calls)
+        tools_of_calls = ((self.tool_set.by_name.get(call.name), call.id) for call in turn.calls)
         notes = self._instructions.after(
             tool for tool, call_id in tools_of_calls if tool is not None and not self._runner.finished[call_id].is_error
         )

@@ -34,7 +34,7 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
     system = Message(
         "system", "\n\n".join([*(message.text for message in messages if message.text), *new]), context=person
     )
-    conversation.replace([system])
+    conversation.messages[:] = [system]
     return ""
 
 

@@ -29,13 +29,12 @@ from typing import Literal, TypeAlias
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import (
     calls_with_results,
-    facts_conversation,
     facts_of,
     hand_over,
     last_question,
     last_results,
     may_differ,
-    words_conversation,
+    without_rounds,
 )
 from rkllm_mcp.agent.handlers import (
     CALLS_OVER,
@@ -81,7 +80,7 @@ class LoopSettings:
 
 def end_of(turn: Turn) -> EndReason:
     """Return the reason for an end at this turn; a limit that only cut the text after a call does not count."""
-    return "token_limit" if turn.is_cut and (turn.failures or not turn.calls) else "answered"
+    return "token_limit" if turn.message.cut and (turn.failures or not turn.calls) else "answered"
 
 
 class ShownEvents:
@@ -134,7 +133,7 @@ async def run_agent(
         options = replace(options, others=calls.tool_set.others())
         turn = await model.respond(conversation, calls.tool_set.listed, options, shown_events)
         await sink.drain()
-        if turn.calls or not turn.is_cut:
+        if turn.calls or not turn.message.cut:
             outcome = await calls.resolve(turn)
         else:
             # A call that the host has begun, and that the limit has cut, is no answer.
@@ -164,11 +163,11 @@ async def run_agent(
         options = replace(later, tool_choice=outcome.begins or later.tool_choice)
     later = replace(later, others=calls.tool_set.others())
     turn = await model.respond(conversation, calls.tool_set.listed, later, ShownEvents(calls, sink, may_call=False))
-    if not turn.has_text and not turn.is_cut:
+    if not turn.has_text and not turn.message.cut:
         conversation.messages.pop()
         kind = "facts" if facts_of(conversation) else "words"
         turn = await answer_without_tools(kind, model, conversation, calls, later, sink)
-    return "token_limit" if turn.is_cut else reason, turn
+    return "token_limit" if turn.message.cut else reason, turn
 
 
 async def answer_with_tools(
@@ -201,7 +200,7 @@ async def answer_with_tools(
     except GenerationError as error:
         if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
             # A question that does not fit is removed, so that the next one can be answered.
-            conversation.replace(conversation.messages[:start])
+            del conversation.messages[start:]
         reason_for_open_calls = "the answer failed before this call was run"
         return End("failed", str(error), error)
     except Exception:
@@ -294,7 +293,7 @@ async def answer_instead(
         conversation.add(Message("tool", results=outcome.results))
         # The model reads nothing of the failed calls later.
         hand_over(conversation, "")
-        text = failure_sentence(results, calls.tool_set.tool, language_of_text(last_question(conversation).text))
+        text = failure_sentence(results, calls.tool_set.by_name.get, language_of_text(last_question(conversation).text))
         sink.feed([Text(text)])
         conversation.add(Message("assistant", text))
         return replace(turn, message=conversation.messages[-1], failures=(), has_text=True)
@@ -323,14 +322,14 @@ async def answer_without_tools(
         hand_over(conversation, facts_of(conversation) if kind == "facts" else "")
         reduced = conversation
     else:
-        reduced = facts_conversation(conversation) if kind == "facts" else words_conversation(conversation)
+        reduced = without_rounds(conversation, kind)
     begun = begun.strip()
     options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
     text = ""
     try:
         sink.feed([status_line(kind), *([Text("\n\n")] if begun else [])])
         turn = await model.respond(reduced, (), options, ShownEvents(calls, sink, may_call=False))
-        if not turn.has_text and not turn.is_cut:
+        if not turn.has_text and not turn.message.cut:
             facts = shorten(facts_of(conversation), _MOST_RESULT_CHARS)
             key = "answer.only_results" if facts else "answer.no_answer_in_rounds"
             text = translate_for(key, conversation, facts=facts)

@@ -85,10 +85,6 @@ class Offer:
         guesses = self.guesses[: 1 if self.begins else MOST_SHOWN]
         return tuple(card_of(guess.tool.in_language(self.language)) for guess in guesses)
 
-    def has(self, name: str) -> bool:
-        """Return True if the tool is one of those that may be needed."""
-        return any(guess.tool.name == name for guess in self.guesses)
-
     def line(self, language: Language) -> str:
         """Return a line for people about what the host does; empty if it offers nothing."""
         if not self.guesses:

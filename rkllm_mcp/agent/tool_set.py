@@ -150,28 +150,24 @@ class ToolSet:
         revealed: dict[str, ToolSpec] | None = None,
     ) -> None:
         self.listed = tuple(listed_tools)
-        self._tools = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
+        self.by_name = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
         self.revealed = revealed  # None where the list has the parameters
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """All current tools."""
-        return tuple(self._tools.values())
-
-    def tool(self, name: str) -> ToolSpec | None:
-        """The tool that is called by ``name``."""
-        return self._tools.get(name)
+        return tuple(self.by_name.values())
 
     def key(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the identity of a call: a text that is equal for calls of a tool with the same usable arguments."""
-        usable = usable_arguments(arguments, self._tools.get(name))
+        usable = usable_arguments(arguments, self.by_name.get(name))
         return json.dumps([name, usable], sort_keys=True, ensure_ascii=False, default=str)
 
     def others(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called and do not are in the list as they are now."""
         if self.revealed is None:
-            return tuple(tool for tool in self._tools.values() if tool not in self.listed)
-        forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
+            return tuple(tool for tool in self.by_name.values() if tool not in self.listed)
+        forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self.by_name.values())
         return tuple(tool for tool in forms if tool not in self.listed)
 
     def parameters_before(self, call: ToolCall) -> str:
@@ -179,7 +175,7 @@ class ToolSet:
 
         Once they are revealed, the tool is run with any arguments.
         """
-        tool = self._tools.get(call.name)
+        tool = self.by_name.get(call.name)
         if tool is None or self.revealed is None or self._is_revealed(tool) or _fits(call.arguments, tool):
             return ""
         self.revealed[tool.name] = tool

@@ -140,7 +140,7 @@ class App:
     def use(self, model_host: ModelHost, *, warms: bool = True) -> None:
         """Answer with another model from now on, while no answer runs; with ``warms`` its prompt is prepared."""
         if self._warm_up is not None:
-            self._warm_up.stop()
+            self._warm_up.scope.cancel()
             self._warm_up = None
         self.model_host = model_host
         self._sampler.use(model_host.chat_model, model_host.name, sees=model_host.takes_pictures)
@@ -511,7 +511,7 @@ class App:
     async def warmed_up(self) -> None:
         """Wait until all that is prefilled in advance is; bounded, as loading and every run are."""
         if self._warm_up is not None:
-            await self._warm_up.over()
+            await self._warm_up.is_over.wait()
 
     def _model_options(self, options: AnswerOptions) -> ModelOptions:
         """Return the options of the responses, with the model's name of a forced tool."""

@@ -97,13 +97,13 @@ class Login:
     problem: str = ""  # why it failed, and the remedy
     _redirect: Redirect | None = field(default=None, init=False)
     _news: anyio.Event = field(default_factory=anyio.Event, init=False)
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, init=False)  # ends it, if it is not over
 
     async def run(self, config: Config, toolbox: Toolbox) -> None:
         """Log in, and have ``toolbox`` connect the server again."""
         from rkllm_mcp.mcp_client.oauth import BrowserConsent
 
-        with self._scope:
+        with self.scope:
             consent = BrowserConsent(self._show_address, expect=self._expect)
             try:
                 result = await start_apart(config, self.server, consent)
@@ -117,12 +117,8 @@ class Login:
                     with suppress(ServerUnavailableError):
                         await server.available()
             self._become("ready" if result.state == "ready" else "failed", result.problem)
-        if self._scope.cancelled_caught:
+        if self.scope.cancelled_caught:
             self._become("failed", "the login was given up; begin another one")
-
-    def cancel(self) -> None:
-        """End it, if it is not over."""
-        self._scope.cancel()
 
     def take(self, address: str) -> bool:
         """Take the address that the browser was sent to; return False if this login does not wait for it."""

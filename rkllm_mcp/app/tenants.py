@@ -155,7 +155,7 @@ class Tenants:
     def log_in(self, server: str) -> Login:
         """Begin a login of the owner to a server, in place of one that is not over."""
         if (before := self.logins.get(server)) is not None:
-            before.cancel()
+            before.scope.cancel()
         login = self.logins[server] = Login(server)
         owner = self.tenant(OWNER).app
         self.tasks.start_soon(login.run, owner.config, owner.toolbox)
@@ -303,7 +303,7 @@ class Tenants:
     async def close(self, drain_s: float = 0.0) -> None:
         """Stop everything, after running answers if they end in time; ``open_tenants`` does this shielded."""
         for login in self.logins.values():
-            login.cancel()
+            login.scope.cancel()
         for download in self.downloads.by_name.values():
             download.scope.cancel()
         apps, self._apps, self.by_name = list(self._apps.values()), {}, {}

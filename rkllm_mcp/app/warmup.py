@@ -45,12 +45,13 @@ class WarmUp:
     tenant: str = ""
     comes_back: bool = False
     prefill_tokens: int = 0  # length of the prompt that is being prefilled; 0 if none is
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # ends it: the model is about to be exchanged
     _warm_up: CacheWarmUp | None = None
     _is_awaited: bool = False
     _lull: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # the wait for a late server
     _renewed: set[int] = field(default_factory=set[int])
-    _is_over: anyio.Event = field(default_factory=anyio.Event)
+    # Bounded, as loading and every run are.
+    is_over: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(
         self,
@@ -68,7 +69,7 @@ class WarmUp:
             prefix: returns the ids; see ``App.prompt_prefix``.
         """
         try:
-            with self._scope:
+            with self.scope:
                 await model_ready()
                 self._warm_up = await self._prepare()
                 saved = await self._load(prefix)
@@ -87,7 +88,7 @@ class WarmUp:
             logger.exception("the warm-up failed")
         finally:
             self.prefill_tokens = 0
-            self._is_over.set()
+            self.is_over.set()
 
     async def _load(self, prefix: Callable[..., list[int]]) -> list[int]:
         """Return what was read from a file, with the tools that servers had the last time; empty if no file fits."""
@@ -113,20 +114,12 @@ class WarmUp:
         if self._warm_up is not None:
             self._warm_up.give_way()
 
-    def stop(self) -> None:
-        """End it: the model is about to be exchanged."""
-        self._scope.cancel()
-
-    async def over(self) -> None:
-        """Wait until it is over; bounded, as loading and every run are."""
-        await self._is_over.wait()
-
     async def renew(self, ids: Sequence[int]) -> None:
         """Save what prompts begin with since the tools have changed, once, so that the next start reads a file.
 
         It is for a pause in which nothing is asked: an open conversation is read again from its tools on.
         """
-        if not self._is_over.is_set() or self._warm_up is None or (beginning := hash(tuple(ids))) in self._renewed:
+        if not self.is_over.is_set() or self._warm_up is None or (beginning := hash(tuple(ids))) in self._renewed:
             return
         self._renewed.add(beginning)
         try:

@@ -151,7 +151,7 @@ class Titles:
         )
         title = ""
         if turn is not None and not turn.calls and not turn.failures:
-            title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.is_cut)
+            title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.message.cut)
         # The smallest models repeat what they are asked.
         if title and title not in request:
             await self.conversations.rename(self.tenant, conversation.id, title, instead_of=first_words)

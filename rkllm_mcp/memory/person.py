@@ -215,4 +215,4 @@ def erase_row(conversation: Conversation, text: str) -> None:
         else:
             context = without_recalled(message.context, text)
         messages.append(replace(message, context=context))
-    conversation.replace(messages)
+    conversation.messages[:] = messages

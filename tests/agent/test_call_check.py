@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.call_check import CallCheck
-from rkllm_mcp.agent.facts import words_conversation
+from rkllm_mcp.agent.facts import without_rounds
 from rkllm_mcp.agent.handlers import RunCalls
 from rkllm_mcp.agent.loop import LoopSettings, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
@@ -155,7 +155,7 @@ async def test_calls_of_no_tool_are_answered_in_words_where_none_has_to_do_with_
 def test_a_conversation_in_words_has_neither_calls_nor_results() -> None:
     system = Message("system", "Help.")
     conversation = Conversation(messages=[system, *BEFORE, Message("user", "Thanks")])
-    assert words_conversation(conversation).messages == [system, BEFORE[0], BEFORE[3], Message("user", "Thanks")]
+    assert without_rounds(conversation, "words").messages == [system, BEFORE[0], BEFORE[3], Message("user", "Thanks")]
 
 
 def test_a_conversation_in_words_has_no_calls_that_failed() -> None:
@@ -165,4 +165,4 @@ def test_a_conversation_in_words_has_no_calls_that_failed() -> None:
     ]
     question = Message("user", "Correct this: He go to school.")
     conversation = Conversation(messages=[BEFORE[0], *failed, BEFORE[3], question, *failed, *failed])
-    assert words_conversation(conversation).messages == [BEFORE[0], BEFORE[3], question]
+    assert without_rounds(conversation, "words").messages == [BEFORE[0], BEFORE[3], question]

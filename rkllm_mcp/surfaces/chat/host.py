@@ -98,7 +98,7 @@ class LocalHost:
     async def change_system(self, conversation: Conversation, text: str) -> None:
         """Change the system text of a conversation."""
         others = [message for message in conversation.messages if message.role != "system"]
-        conversation.replace([Message("system", text), *others])
+        conversation.messages[:] = [Message("system", text), *others]
         conversation.own_system = text
 
     async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:

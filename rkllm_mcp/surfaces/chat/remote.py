@@ -244,7 +244,7 @@ class RemoteHost:
         # One that is not stored goes on under a new id, with what was said.
         self._known.pop(conversation.id, None)
         remaining = [message for message in conversation.messages if message.role != "system"]
-        conversation.replace([Message("system", text), *remaining])
+        conversation.messages[:] = [Message("system", text), *remaining]
         conversation.own_system = text
 
     # --- answers ------------------------------------------------------------------------------------------------------
