@@ -33,10 +33,6 @@ class ModelSampler:
     tenant: str = ""
     sees: bool = field(default=False, kw_only=True)
 
-    def use(self, model: StatefulModel, name: str, *, sees: bool = False) -> None:
-        """Take another model from the next request on."""
-        self.model, self.name, self.sees = model, name, sees
-
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Return the model's answer, up to the first stop string.
 

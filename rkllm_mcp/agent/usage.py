@@ -18,19 +18,15 @@ from rkllm_mcp.protocols import Step
 class UsageCounter:
     """Usage of the answers of one assistant since it was last settled."""
 
-    _spent: int = 0
-
-    def add(self, tokens: int) -> None:
-        """Add tokens."""
-        self._spent += tokens
+    spent: int = 0  # tokens
 
     def add_round(self, usage: Usage) -> None:
         """Add the tokens that a round has evaluated and generated."""
-        self.add(usage.prefilled_tokens + usage.generated_tokens)
+        self.spent += usage.prefilled_tokens + usage.generated_tokens
 
     def settle(self) -> int:
         """Return the tokens since the last call, and start again at 0."""
-        spent, self._spent = self._spent, 0
+        spent, self.spent = self.spent, 0
         return spent
 
 
@@ -54,5 +50,5 @@ class AnswerUsage(Step):
 
     def close(self) -> None:
         """Count what a round without ``Usage`` has cost."""
-        self.counter.add(self._pieces + self.conversation.unpaid_tokens)
+        self.counter.spent += self._pieces + self.conversation.unpaid_tokens
         self.conversation.unpaid_tokens = 0

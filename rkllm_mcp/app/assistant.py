@@ -143,7 +143,8 @@ class App:
             self._warm_up.scope.cancel()
             self._warm_up = None
         self.model_host = model_host
-        self._sampler.use(model_host.chat_model, model_host.name, sees=model_host.takes_pictures)
+        sampler = self._sampler
+        sampler.model, sampler.name, sampler.sees = model_host.chat_model, model_host.name, model_host.takes_pictures
         self._preparation = turn_preparation(
             self.config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
         )

@@ -295,7 +295,7 @@ def _remove(tenant: str, conversation_id: str, positions: range, transaction: Tr
 def _set_aside(tenant: str, conversation_id: str, position: int, transaction: Transaction) -> None:
     """Make an earlier version of the turns from ``position`` on, which contains the earlier versions after it."""
     whose = (tenant, conversation_id, position)
-    turns = [_turn(row) for row in transaction.execute(_TURNS, whose)]
+    turns = [_turn(row) for row in transaction.execute(_TURNS, whose).fetchall()]
     if not turns:
         return
     transaction.execute(_INSERT_VERSION, (*whose, turns[0].at, to_json(list(map(row_of_turn, turns)))))
@@ -603,16 +603,17 @@ class Conversations:
             return None
         title, created, updated, system, calls_made, settings, pinned = head
         whose = (tenant, conversation_id)
-        turns = list(map(_turn, transaction.execute(_TURNS, (*whose, 0))))
+        turns = list(map(_turn, transaction.execute(_TURNS, (*whose, 0)).fetchall()))
         if any(turn.pictures for turn in turns):
-            data = {digest: bytes(picture) for digest, picture in transaction.execute(_PICTURES, whose)}
+            rows = transaction.execute(_PICTURES, whose).fetchall()
+            data = {digest: bytes(picture) for digest, picture in rows}
             for number, turn in enumerate(turns):
                 pictures = (replace(picture, data=data.get(picture.digest, b"")) for picture in turn.pictures)
                 turns[number] = replace(turn, pictures=tuple(pictures))
         # By position, which version of a question this is, and of how many.
         query = "SELECT position, created FROM versions WHERE tenant = ? AND conversation = ? AND parent IS NULL"
         times: dict[int, list[float]] = {}
-        for position, asked_at in transaction.execute(query, whose):
+        for position, asked_at in transaction.execute(query, whose).fetchall():
             times.setdefault(position, []).append(asked_at)
         versions = {
             position: (1 + sum(at <= turns[position].at for at in moments), 1 + len(moments))
@@ -702,9 +703,10 @@ class Conversations:
         gone: set[str] = set()
         if limits.days is not None:
             values = (CLOCK_WAS_SET_S, now, tenant, limits.days * DAY_S)
-            gone.update(row[0] for row in transaction.execute(_TOO_OLD, values))
+            gone.update(row[0] for row in transaction.execute(_TOO_OLD, values).fetchall())
         if limits.conversations is not None:
-            gone.update(row[0] for row in transaction.execute(_TOO_MANY, (tenant, limits.conversations)))
+            rows = transaction.execute(_TOO_MANY, (tenant, limits.conversations)).fetchall()
+            gone.update(row[0] for row in rows)
         deleted = _delete(tenant, sorted(gone), transaction)
         before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
         return deleted + _erase_results(tenant, before, transaction)

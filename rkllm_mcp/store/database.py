@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from functools import cache, partial, wraps
@@ -48,7 +48,8 @@ _SMALL_TABLES = ("grants", "switches", "texts")
 
 
 def _tables(transaction: Transaction) -> set[str]:
-    return {name for (name,) in transaction.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    return {name for (name,) in transaction.execute(query).fetchall()}
 
 
 @cache
@@ -84,8 +85,6 @@ class Rows(Protocol):
     def fetchall(self) -> list[Any]:
         """Return all rows that are left."""
         ...
-
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Transaction(Protocol):

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -141,9 +141,6 @@ class _NoRows:
 
     def fetchall(self) -> list[Any]:
         return []
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
 
 
 def _execute_all(statements: Sequence[tuple[str, Sequence[Any]]], transaction: Transaction) -> None:

@@ -51,7 +51,7 @@ def break_in_the_middle(connection: Transaction) -> None:
 
 
 def tables(connection: Transaction) -> set[str]:
-    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
 
 
 @pytest.mark.parametrize(
