@@ -103,7 +103,8 @@ def may_differ(answer: str, facts: str, question: str) -> bool:
     answer_text, source_text = plain(_LIST_NUMBER.sub("", answer)), plain(f"{facts}\n{question}")
     times = _TIME.findall(source_text)
     half_days = {str(int(hour) % 12 or 12) for hour, _ in times}
-    if not _numbers(answer_text) <= _numbers(source_text) | half_days:
+    said, known = ({number.lstrip("0") for number in _NUMBER.findall(text)} for text in (answer_text, source_text))
+    if not said <= known | half_days:
         return True
     # The hours of facts that name halves of the day are not counted to 24.
     has_halves = _HALF_OF_DAY.search(source_text) is not None
@@ -127,10 +128,6 @@ def _is_said(word: str, answer_words: set[str]) -> bool:
         answer_word.startswith(word) or word.startswith(answer_word)
         for answer_word in filter(_KANJI_WORD.fullmatch, answer_words)
     )
-
-
-def _numbers(text: str) -> set[str]:
-    return {number.lstrip("0") for number in _NUMBER.findall(text)}
 
 
 def _has_time(text: str, hour: int, minute: str, *, has_halves: bool) -> bool:

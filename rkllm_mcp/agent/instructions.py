@@ -15,7 +15,7 @@ from rkllm_mcp.agent.tool_set import ToolCaller, ToolFinder, ToolSelection, Tool
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ToolEvidence
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.text import LANGUAGES, Language, language_of_text
 
 
@@ -218,22 +218,18 @@ class TurnPreparation:
             followed = before
         # Those on demand are found with find_tools, which there is only in a list.
         offered = [tool for tool in tools if not (tool.name in searched or tool.on_demand or tool.is_helper)]
-        evidence = await self._evidence(words, offered)
+        evidence = await search.evidence(words, offered, await self.tools.shares_in_data(words))
         if choice == "required":
             ranked = sorted(evidence, key=lambda candidate: -candidate.words)
             return offer_of_all([candidate.tool for candidate in ranked])
         offer = offer_of(evidence, followed)
         if followed and words.endswith(f"\n{text}"):
             # It only looks like a follow-up if its own words and values ask for another tool.
-            alone = offer_of(await self._evidence(text, offered))
+            alone = offer_of(await search.evidence(text, offered, await self.tools.shares_in_data(text)))
             offer = alone if alone.begins not in {"", followed} and alone.guesses[0].has_value else offer
         # With passages in its turn a question is answered from them, unless it has a value for a tool.
         best = offer.guesses[0] if offer.begins else None
         return offer if not has_findings or (best is not None and best.has_value) else NO_OFFER
-
-    async def _evidence(self, words: str, tools: Sequence[ToolSpec]) -> Sequence[ToolEvidence]:
-        """Return what a question shows about each of the tools, their data among it."""
-        return await self.selection.search.evidence(words, tools, await self.tools.shares_in_data(words))
 
     async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
