@@ -15,14 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.system_text import without_tools
-from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation, Message, ToolResult, as_list, as_mapping
 from rkllm_mcp.text import language_of_text
+
+if TYPE_CHECKING:
+    from rkllm_mcp.agent.tool_set import ToolSet
 
 # Objects that are short enough to be read as lines; a longer one is a file's content or a list.
 _MOST_JSON_CHARS = 1000
