@@ -9,7 +9,9 @@ import base64
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -23,7 +25,6 @@ from rkllm_mcp.elicitation import complete_content, field_problems
 from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message, Picture, as_mapping, is_picture
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 from rkllm_mcp.text import shorten
@@ -35,6 +36,18 @@ if TYPE_CHECKING:
     from mcp.client.extension import ClientExtension
 
     from rkllm_mcp.config.servers import LogLevel
+
+
+# The active call of a task. Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
+OWN_CALL: ContextVar[CallContext | None] = ContextVar("active call context", default=None)
+
+
+def active_call(in_flight: Sequence[CallContext]) -> CallContext | None:
+    """Return the call that a request belongs to, of those on its connection, newest last; None without any."""
+    call = OWN_CALL.get()
+    if call is not None and any(call is context for context in in_flight):
+        return call
+    return in_flight[-1] if in_flight else None
 
 
 # Buffer per subscriber; further updates are dropped, because a read is pending anyway.
@@ -331,5 +344,5 @@ class Answers:
             elicitation=elicitation_of(spec, in_flight, note),
             roots=list_roots if spec.roots else None,
             message=on_message,
-            extensions=(Tasks(in_flight, spec.task_timeout_s),),
+            extensions=(Tasks(partial(active_call, in_flight), spec.task_timeout_s),),
         )

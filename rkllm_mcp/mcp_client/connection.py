@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -190,7 +190,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         elif was_ready:
             self._become("died", f"it {self._verdict or ending or 'closed the connection'}")
         else:
-            self._memory.note_failure()
+            # Until the next successful connection.
+            self._memory.write(replace(self._memory.known, has_failed=True))
             self.timed_out = self.timed_out or error is None
             limit_s = self.spec.connect_timeout_s
             reason = f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"

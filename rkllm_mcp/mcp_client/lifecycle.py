@@ -18,12 +18,11 @@ from rkllm_mcp.config.secrets import redacted_text
 from rkllm_mcp.config.servers import MCPServerConfig, ServerBase, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.callbacks import Callbacks
+from rkllm_mcp.mcp_client.callbacks import OWN_CALL, Callbacks
 from rkllm_mcp.mcp_client.errors import FailureKind, is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
 from rkllm_mcp.mcp_client.sandbox import NO_FOLDERS, SandboxFolders
 from rkllm_mcp.mcp_client.server_cache import Forgetful, Remembered
-from rkllm_mcp.mcp_client.timeouts import OWN_CALL
 from rkllm_mcp.mcp_client.wire_log import LastLines, WireLog
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline

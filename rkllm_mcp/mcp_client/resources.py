@@ -26,7 +26,6 @@ from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
 from rkllm_mcp.mcp_client.per_request import AnyConnection, PerRequestConnection
 from rkllm_mcp.mcp_client.session import all_pages
-from rkllm_mcp.mcp_client.timeouts import time_limit
 from rkllm_mcp.messages import (
     FilledPrompt,
     Message,
@@ -36,7 +35,7 @@ from rkllm_mcp.messages import (
     ResourceContent,
     ResourceTemplate,
 )
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
 from rkllm_mcp.toolcalls.results import result_text
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
@@ -416,9 +415,10 @@ async def _request(
 ) -> _Result:
     """Send a request within ``timeout_s``; errors begin with ``problem``."""
     timeout_s = connection.spec.timeout_s
-    with time_limit(timeout_s, context) as limited:
+    deadline = Deadline(timeout_s, anyio.current_time)
+    with deadline.bind(anyio.CancelScope()):
         try:
-            return await connection.request(operation, limited)
+            return await connection.request(operation, deadline.within(context))
         except (ServerRefusedError, ServerUnavailableError) as error:
             raise type(error)(f"{problem}: {error}") from error
     raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")

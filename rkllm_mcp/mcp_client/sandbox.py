@@ -24,7 +24,8 @@ from rkllm_mcp.errors import ServerUnavailableError
 _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
 _SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store")
 _SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SYSTEM = tuple(map(Path, (*_SYSTEM_FOLDERS, *_SYSTEM_LINKS)))
+# The system's programs, which every sandbox may read.
+_SYSTEM = frozenset(map(Path, (*_SYSTEM_FOLDERS, *_SYSTEM_LINKS)))
 _INTERPRETERS = frozenset({"python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "bash", "sh"})
 _PROJECT_FILES = ("package.json", "pyproject.toml")
 # Limit for chains of scripts whose interpreters are scripts.
@@ -41,11 +42,6 @@ class SandboxFolders:
 
 
 NO_FOLDERS = SandboxFolders()
-
-
-def is_system(path: Path) -> bool:
-    """Return True if a path belongs to the system's programs, which every sandbox may read."""
-    return any(path == system or system in path.parents for system in _SYSTEM)
 
 
 def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[Path]:
@@ -181,7 +177,8 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
     # Without the places inside another place or inside the system's folders.
-    distinct = [path for path in dict.fromkeys(places_of(spec, program, env)) if not is_system(path)]
+    places = dict.fromkeys(places_of(spec, program, env))
+    distinct = [path for path in places if _SYSTEM.isdisjoint((path, *path.parents))]
     paths = sorted(path for path in distinct if not any(other in path.parents for other in distinct))
     for folder in paths:
         words += ["--ro-bind", str(folder), str(folder)]

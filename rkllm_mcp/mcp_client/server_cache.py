@@ -111,24 +111,16 @@ class ServerCache:
         self._store = store
         self.known = _parse(store.read(self._key))
 
-    def note_failure(self) -> None:
-        """Remember until the next successful connection that the server cannot be used."""
-        self._write(replace(self.known, has_failed=True))
-
     def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
         """Store the protocol revision and tools of a successful connection."""
         known = self.known.era
         is_other_program = known.version == LEGACY and era.version == LEGACY and known.identity != era.identity
         # Another program may support a newer revision: discover again next time.
         revision = replace(era, version="") if is_other_program and known.identity else era
-        self._write(KnownFacts(revision, tuple(tools)))
+        self.write(KnownFacts(revision, tuple(tools)))
 
-    def forget_era(self) -> None:
-        """Drop the cached protocol revision after it failed; keep the tools."""
-        if self.known.era != UNKNOWN:
-            self._write(replace(self.known, era=UNKNOWN))
-
-    def _write(self, entry: KnownFacts) -> None:
+    def write(self, entry: KnownFacts) -> None:
+        """Replace what is known, also in the store."""
         if entry != self.known:
             self.known = entry
             # The fields of a dataclass as they are: copies of a thousand schemas take a second.
@@ -159,7 +151,7 @@ def transport_fallback(
     A cached revision that failed is dropped from ``memory``. ``error`` is None after a timeout.
     """
     if memory.known.era != UNKNOWN:
-        memory.forget_era()
+        memory.write(replace(memory.known, era=UNKNOWN))
         return UNKNOWN
     if error is None or tried.version == LEGACY:
         return None

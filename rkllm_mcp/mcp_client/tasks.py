@@ -11,7 +11,7 @@ task of a call, and tasks of 2025-11-25, where a tool may require one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,6 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 
-from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 
 if TYPE_CHECKING:
@@ -98,13 +97,13 @@ class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
 class Tasks(ClientExtension):
     """Client extension that lets servers of 2026-07-28 make tasks of calls, and polls each to its result.
 
-    ``limit_s`` bounds one task, seconds.
+    ``find_call`` returns the call that a task belongs to; ``limit_s`` bounds one task, seconds.
     """
 
     identifier = IDENTIFIER
 
-    def __init__(self, in_flight: Sequence[CallContext], limit_s: float) -> None:
-        self._in_flight = in_flight
+    def __init__(self, find_call: Callable[[], CallContext | None], limit_s: float) -> None:
+        self._find_call = find_call
         self._limit_s = limit_s
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
@@ -112,7 +111,7 @@ class Tasks(ClientExtension):
         return (ResultClaim(result_type="task", model=TaskCreated, resolve=self._finish),)
 
     async def _finish(self, created: TaskCreated, claim: ClaimContext) -> types.CallToolResult:
-        context = active_call(self._in_flight) or NO_CONTEXT
+        context = self._find_call() or NO_CONTEXT
         seed = _State(
             status=created.status, status_message=created.status_message, poll_interval_ms=created.poll_interval_ms
         )

@@ -55,7 +55,7 @@ from rkllm_mcp.toolcalls.resolve import (
     resolve,
 )
 from rkllm_mcp.toolcalls.scanners import ScanState
-from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat, ThinkingMarks, ThinkingTags, find_ending
+from rkllm_mcp.toolcalls.syntax import RESPONSES, CallFormat, ThinkingMarks, find_ending
 from rkllm_mcp.toolcalls.transitions import (
     TRANSITIONS,
     AnswerState,
@@ -141,12 +141,6 @@ class AnswerReader:
         self.out.drop(raw)
         self.at += len(raw)
 
-    def begin_thinking(self, tags: ThinkingTags, lead: str = "") -> ThinkingBegins:
-        """Read ``lead`` and the opener of thinking."""
-        self.out.begin(Gap.AFTER_THINKING, Thinking)
-        self.drop(lead + tags.opener)
-        return ThinkingBegins(tags)
-
     def end_thinking(self, mark: str, lead: str = "") -> TextFollows:
         """Read ``lead`` and the closer of thinking."""
         # A closer without an opener does not separate text.
@@ -154,12 +148,6 @@ class AnswerReader:
             self.out.begin(Gap.AFTER_THINKING, Text)
         self.drop(lead + mark)
         return TextFollows()
-
-    def begin_response(self, mark: str, then: TextFollows | ThinkingFollows) -> ResponseBegins:
-        """Read the opener of a tool's response."""
-        self.out.begin(Gap.AFTER_CALL)
-        self.drop(mark)
-        return ResponseBegins(RESPONSES[mark], then)
 
     def begin_call(self, opening: CallOpens) -> BodyBegins:
         """Read the opener of a call."""
@@ -216,7 +204,9 @@ class BeginningState:
         tags = marks.standing(bare, openers_only=openers_only)
         if tags is not None:
             if bare.startswith(tags.opener):
-                return answer.begin_thinking(tags, lead)
+                answer.out.begin(Gap.AFTER_THINKING, Thinking)
+                answer.drop(lead + tags.opener)
+                return ThinkingBegins(tags)
             return answer.end_thinking(tags.closer, lead)
         return None if not final and marks.may_begin(bare, openers_only=openers_only) else self.text
 
@@ -253,7 +243,9 @@ class ThinkingState:
                 case ThinkingCloses():
                     return answer.end_thinking(opening.mark)
                 case ResponseOpens():
-                    return answer.begin_response(opening.mark, self.follows)
+                    out.begin(Gap.AFTER_CALL)
+                    answer.drop(opening.mark)
+                    return ResponseBegins(RESPONSES[opening.mark], self.follows)
                 case CallOpens():
                     return CallInThinking(tags)
                 case None:
@@ -321,11 +313,15 @@ class TextState:
                 case FenceOpens():
                     return FenceBegins()
                 case ThinkingOpens():
-                    return answer.begin_thinking(opening.tags)
+                    out.begin(Gap.AFTER_THINKING, Thinking)
+                    answer.drop(opening.tags.opener)
+                    return ThinkingBegins(opening.tags)
                 case ThinkingCloses():
                     answer.end_thinking(opening.mark)
                 case ResponseOpens():
-                    return answer.begin_response(opening.mark, TextFollows())
+                    out.begin(Gap.AFTER_CALL)
+                    answer.drop(opening.mark)
+                    return ResponseBegins(RESPONSES[opening.mark], TextFollows())
                 case ClosersStand():
                     out.drop_closers(opening.markup)
                     answer.at += len(opening.markup)

@@ -146,11 +146,10 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
     are error results.
     """
     timeout_s = server.spec.timeout_s
-    from rkllm_mcp.mcp_client.timeouts import time_limit  # part of the MCP client, loaded with the first call
-
-    with time_limit(timeout_s, context) as limited:
+    deadline = Deadline(timeout_s, anyio.current_time)
+    with deadline.bind(anyio.CancelScope()):
         try:
-            received = await server.call(tool.original_name, call.arguments, limited)
+            received = await server.call(tool.original_name, call.arguments, deadline.within(context))
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
         read = partial(_as_result, call, received, context.language or "", is_own=is_own(server.spec))
