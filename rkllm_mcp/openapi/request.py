@@ -166,7 +166,7 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
     if body.whole:
         value = arguments[body.whole]
         if "json" in body.media_type:
-            return body.media_type, _json(value)
+            return body.media_type, to_json(value).encode("utf-8", "replace")
         if isinstance(value, Mapping):
             items = cast("Mapping[Any, Any]", value).items()
             form = _form(body.media_type, [(BodyField(str(name), str(name)), inner) for name, inner in items], boundary)
@@ -181,7 +181,9 @@ def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tupl
     if not members and not body.required:
         return None
     form = _form(body.media_type, members, boundary)
-    return form or (body.media_type, _json({field.name: value for field, value in members}))
+    if form is not None:
+        return form
+    return body.media_type, to_json({field.name: value for field, value in members}).encode("utf-8", "replace")
 
 
 def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
@@ -200,10 +202,6 @@ def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: s
         parts = [mark + b"\r\n" + part + b"\r\n" for field, value in members for part in _parts(field, value)]
         return f"{media_type}; boundary={boundary}", b"".join(parts) + mark + b"--\r\n"
     return None
-
-
-def _json(value: Any) -> bytes:
-    return to_json(value).encode("utf-8", "replace")
 
 
 def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
@@ -226,7 +224,7 @@ def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
 def _content(value: Any) -> tuple[str, bytes]:
     """Return the media type that a ``data:`` value names, and its bytes."""
     if isinstance(value, (Mapping, list, tuple)):
-        return "application/json", _json(value)
+        return "application/json", to_json(value).encode("utf-8", "replace")
     text = scalar_text(value)
     match = _DATA_URL.fullmatch(text) if text.startswith("data:") else None
     if match is None:

@@ -103,23 +103,6 @@ class _Progress:
             if answer["reason"]:
                 self.unsettled[experiment.name] = answer["reason"]
 
-    def profile(self, library: str, model: str) -> RuntimeProfile:
-        about = self.about
-        streams = "both" if len(self.streams) > 1 else next(iter(self.streams), "nowhere")
-        observed = {"load_ms": about["load_ms"], "complaints": self.complaints, "log_streams": streams}
-        facts = {**observed, "defaults": about["defaults"], **self.facts}
-        return RuntimeProfile(
-            library=library,
-            model=model,
-            version=about["version"],
-            abi=about["abi"],
-            emulated=about["emulated"],
-            measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            # As it will be read from the file, where there are no tuples.
-            facts=json.loads(json.dumps(facts)),
-            unsettled=self.unsettled,
-        )
-
 
 def probe(
     settings: EngineSettings,
@@ -159,7 +142,21 @@ def probe(
             remark = "not tried: too many experiments before it broke"
             progress.unsettled |= {experiment.name: remark for experiment in progress.waiting}
             break
-    return progress.profile(fingerprint(library).git_blob, identity)
+    about = progress.about
+    streams = "both" if len(progress.streams) > 1 else next(iter(progress.streams), "nowhere")
+    observed = {"load_ms": about["load_ms"], "complaints": progress.complaints, "log_streams": streams}
+    facts = {**observed, "defaults": about["defaults"], **progress.facts}
+    return RuntimeProfile(
+        library=fingerprint(library).git_blob,
+        model=identity,
+        version=about["version"],
+        abi=about["abi"],
+        emulated=about["emulated"],
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        # As it will be read from the file, where there are no tuples.
+        facts=json.loads(json.dumps(facts)),
+        unsettled=progress.unsettled,
+    )
 
 
 @dataclass
