@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from mcp_servers.knowledge.errors import (
@@ -98,25 +97,32 @@ async def test_a_document_that_eats_the_memory_is_given_up_and_the_next_is_read(
             assert (await parser.parse(TEXT)).title == "a"
 
 
-async def test_a_crash_in_a_library_costs_only_its_document() -> None:
+async def test_a_crash_in_a_library_costs_only_its_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = anyio.Event()
+
+    async def crash(process: int) -> None:
+        await sent.wait()
+        os.kill(process, signal.SIGSEGV)
+        os.kill(process, signal.SIGCONT)
+
     with anyio.fail_after(60):
         async with open_parser() as parser:
             await parser.parse(TEXT)
-            process = process_of(parser)
+            assert parser.process is not None and parser.process.stdin is not None
+            send = parser.process.stdin.send
+
+            async def send_and_tell(request: bytes) -> None:
+                sent.set()
+                await send(request)
+
+            monkeypatch.setattr(parser.process.stdin, "send", send_and_tell)
             # Stopped, so that the crash comes while the document is being read.
-            os.kill(process, signal.SIGSTOP)
+            os.kill(parser.process.pid, signal.SIGSTOP)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_crash, process)
+                tasks.start_soon(crash, parser.process.pid)
                 with pytest.raises(TooSlowError, match=r"crashed on it \(Segmentation fault\)"):
                     await parser.parse(ENDLESS)
             assert (await parser.parse(TEXT)).title == "a"
-
-
-async def _crash(process: int) -> None:
-    for _ in range(10):
-        await anyio.lowlevel.checkpoint()
-    os.kill(process, signal.SIGSEGV)
-    os.kill(process, signal.SIGCONT)
 
 
 async def test_a_process_that_died_between_documents_is_not_the_next_ones_fault() -> None:
