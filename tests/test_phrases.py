@@ -75,15 +75,15 @@ def refusals_of_the_service() -> Iterator[str]:
     for file in sorted((PACKAGE / "surfaces" / "http").glob("*.py")):
         functions = () if file.name in OF_PROGRAMS else ast.walk(ast.parse(file.read_text("utf-8")))
         for function in (node for node in functions if isinstance(node, _FUNCTIONS)):
-            named: dict[str, ast.expr] = {}
+            named: dict[str, list[ast.expr]] = {}
             for node in ast.walk(function):
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                    named[node.targets[0].id] = node.value
+                    named.setdefault(node.targets[0].id, []).append(node.value)
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HTTPError" and len(node.args) > 1:
-                    argument = named.get(getattr(node.args[1], "id", ""), node.args[1])
-                    sides = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
-                    yield from (side for side in map(template, sides) if re.search("[a-z]{2} [a-z]{2}", side))
+                    for said in named.get(getattr(node.args[1], "id", ""), [node.args[1]]):
+                        sides = [said.body, said.orelse] if isinstance(said, ast.IfExp) else [said]
+                        yield from (side for side in map(template, sides) if re.search("[a-z]{2} [a-z]{2}", side))
 
 
 def test_each_refusal_of_the_service_that_its_page_shows_is_said_in_japanese() -> None:

@@ -41,7 +41,6 @@ _WORDS: Mapping[str, str] = {
     "container_upload": "file",
 }
 _MAX_DEPTH = 8
-# What JSON with media in it has; reading it takes some milliseconds for a megabyte.
 # A text with a medium in it has one of these; reading it as JSON takes some milliseconds for a megabyte.
 _MEDIUM = re.compile(r'"(?:data:[a-z]+/|[A-Za-z0-9+/_=\\\\-]{32})', re.ASCII)
 _DATA_URL = re.compile(r"data:([a-z]+)/[a-zA-Z0-9.+-]+(?:;[a-z]+=[^;,\s]*)*;base64,([A-Za-z0-9+/=_-]{16,})", re.ASCII)
