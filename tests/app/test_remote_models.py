@@ -160,7 +160,7 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
     ]
     assert KEY not in str(findings) + str(config.dump_redacted())
     assert "check the network and provider.fallback.base_url" in str(
-        unreachable(OSError(), services_of(config)["fallback"])
+        unreachable(services_of(config)["fallback"], OSError())
     )
     check_model(config)
     assert config.resolved_servers() == ()
