@@ -55,7 +55,7 @@ async def add_documents(library: Library) -> None:
         await library.add(base.id, NewDocument(title, (NewChunk(text),), digest, uri=title))
     async with open_reader() as reader:
         await import_folder(FOLDER / "documents", DocumentWriter(library, base.id), reader)
-    await library.wait_idle()
+    await library.indexer.wait_idle()
 
 
 def is_of(title: str, uri: str, question: GateQuestion) -> bool:

@@ -122,7 +122,7 @@ async def load(library: Library, name: str, passages: Sequence[Passage]) -> Know
     for passage in passages:
         chunk = NewChunk(passage.text)
         await library.add(base.id, NewDocument(passage.title, (chunk,), passage.id, uri=passage.id))
-    await library.wait_idle()
+    await library.indexer.wait_idle()
     return base
 
 
@@ -249,7 +249,7 @@ async def _index(library: Library, texts: Sequence[str], titles: Sequence[str]) 
     for number, first in enumerate(range(0, len(texts), _CHUNKS_IN_A_DOCUMENT)):
         chunks = tuple(map(NewChunk, texts[first : first + _CHUNKS_IN_A_DOCUMENT]))
         await library.add(base.id, NewDocument(titles[number % len(titles)], chunks, str(number), uri=str(number)))
-    await library.wait_idle()
+    await library.indexer.wait_idle()
     return base, time.perf_counter() - start
 
 

@@ -63,7 +63,7 @@ async def _copied(source: Library, target: Library, base_id: str) -> str:
         file = Path(folder) / "base.jsonl.gz"
         await source.export_base(base_id, file)
         copied, _, _ = await target.import_base(file)
-    await target.wait_idle()
+    await target.indexer.wait_idle()
     return copied
 
 

@@ -198,7 +198,7 @@ async def load(library: Library, documents: Path) -> dict[str, KnowledgeBase]:
             if folder.name not in bases:
                 bases[folder.name] = await library.create(folder.name)
                 await import_folder(Path(folder), DocumentWriter(library, bases[folder.name].id), reader)
-    await library.wait_idle()
+    await library.indexer.wait_idle()
     return bases
 
 
@@ -289,7 +289,7 @@ async def collection_examples(embedder: Embedder | None) -> list[Example]:
             base = await library.create("office")
             for title, text in documents.items():
                 await library.add(base.id, NewDocument(title, (NewChunk(text),), title, uri=title))
-            await library.wait_idle()
+            await library.indexer.wait_idle()
             for question in questions:
                 hits = (await library.search(SearchRequest(question.text, base.id, 0.0))).hits
                 examples += [Example(hit.figures, hit.title == question.title, "office") for hit in hits[:1]]

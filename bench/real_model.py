@@ -125,7 +125,7 @@ async def configuration(folder: Path, model: str, library: str, name: str, agenc
     async with open_library(folder / "knowledge") as documents, open_reader() as reader:
         base = await documents.create("documents")
         await import_folder(OWN / "documents", DocumentWriter(documents, base.id), reader)
-        await documents.wait_idle()
+        await documents.indexer.wait_idle()
     plant(folder / "board", RK3588)
     text = NewConfiguration(model, library, folder=folder / "files").text()
     weather = ", ".join(f"{name} = {json.dumps(value)}" for name, value in agency.environment(folder / "cache").items())

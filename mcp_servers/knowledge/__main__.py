@@ -76,12 +76,12 @@ async def _run_http(settings: Settings) -> int:
                 else:
                     from mcp_servers.knowledge.http import create_app, serve_http
 
-                    http = settings.http
-
-                    def report(port: int) -> None:
-                        print(f"Serving MCP at http://{http.host}:{port}/mcp", file=sys.stderr, flush=True)
-
-                    await serve_http(create_app(service, http), http, report)
+                    http, words = settings.http, "Serving MCP at http://{}:{}/mcp"
+                    await serve_http(
+                        create_app(service, http),
+                        http,
+                        lambda port: print(words.format(http.host, port), file=sys.stderr, flush=True),
+                    )
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error
         tasks.cancel_scope.cancel()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -40,8 +41,6 @@ from rkllm_base.uploads import limit_receive
 
 logger = logging.getLogger(__name__)
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 # method, path, tool, tool argument that receives {id}
 _ROUTES = (
     ("GET", "/knowledge_bases", "list_knowledge_bases", ""),
@@ -68,34 +67,30 @@ def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddlewar
     inner = server.streamable_http_app(transport_security=transport_security)
     routes = [
         *inner.routes,
-        *(Route(path, _endpoint(service, *arguments), methods=[method]) for method, path, *arguments in _ROUTES),
-        Route("/healthz", _health),
+        *(
+            Route(path, partial(_respond, service, tool, id_argument), methods=[method])
+            for method, path, tool, id_argument in _ROUTES
+        ),
+        Route("/healthz", PlainTextResponse("ok"), methods=["GET"]),
     ]
     return AccessMiddleware(Starlette(routes=routes, lifespan=lambda _: server.session_manager.run()), http)
 
 
-async def _health(_: Request) -> Response:
-    return PlainTextResponse("ok")
-
-
-def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
-    async def respond(request: Request) -> Response:
-        try:
-            answer = await _call_tool(service, name, id_argument, request)
-        except KnowledgeError as problem:
-            return error_response(problem)
-        except ClientDisconnect:
-            return Response(status_code=_INTERNAL)
-        except Exception:
-            # Details go to the log only: they may contain private data.
-            logger.exception("%s %s failed", request.method, request.url.path)
-            return error_response(KnowledgeError("Internal"))
-        problem = answer.problem()
-        if problem:
-            return error_response(problem, answer.structured_content())
-        return JSONResponse(answer.structured_content(), _CREATED if name in _CREATES else _OK)
-
-    return respond
+async def _respond(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> Response:
+    try:
+        answer = await _call_tool(service, tool, id_argument, request)
+    except KnowledgeError as problem:
+        return error_response(problem)
+    except ClientDisconnect:
+        return Response(status_code=_INTERNAL)
+    except Exception:
+        # Details go to the log only: they may contain private data.
+        logger.exception("%s %s failed", request.method, request.url.path)
+        return error_response(KnowledgeError("Internal"))
+    problem = answer.problem()
+    if problem:
+        return error_response(problem, answer.structured_content())
+    return JSONResponse(answer.structured_content(), _CREATED if tool in _CREATES else _OK)
 
 
 async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:

@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import quote
@@ -49,41 +49,38 @@ def document_attributes(arguments: ToolArguments) -> NewDocument:
 NO_ATTRIBUTES = document_attributes(ToolArguments({}))
 
 
+@dataclass
 class DocumentWriter:
     """Write parsed documents to one knowledge base; implements ``folders.DocumentStore``."""
 
-    def __init__(
-        self, library: Library, base_id: str, attributes: NewDocument = NO_ATTRIBUTES, access: Access = UNRESTRICTED
-    ) -> None:
-        self._library = library
-        self.base_id = base_id
-        self._attributes = attributes
-        self._access = access
-        self.tenant = access.tenant
-        self.written: list[AddedDocument] = []
+    library: Library
+    base_id: str
+    attributes: NewDocument = NO_ATTRIBUTES
+    access: Access = UNRESTRICTED
+    written: list[AddedDocument] = field(default_factory=list[AddedDocument])
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
-        documents = await self._library.documents(self.base_id, self._access, every_place=True)
+        documents = await self.library.documents(self.base_id, self.access, every_place=True)
         return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
 
     async def add(self, document: ParsedDocument) -> None:
         """Store a document, replacing the one with the same URI; raises as ``Library.add``."""
         chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
         new = replace(
-            self._attributes,
-            title=self._attributes.title or document.title,
+            self.attributes,
+            title=self.attributes.title or document.title,
             chunks=tuple(chunks),
             content_hash=document.content_hash,
-            uri=self._attributes.uri or document.uri,
+            uri=self.attributes.uri or document.uri,
         )
-        self.written.append(build_model(AddedDocument, new, await self._library.add(self.base_id, new, self._access)))
+        self.written.append(build_model(AddedDocument, new, await self.library.add(self.base_id, new, self.access)))
 
     async def remove(self, uri: str) -> None:
         """Remove the document at this URI, if there is one; its other places remain."""
-        document = await self._library.find(self.base_id, uri, self._access)
+        document = await self.library.find(self.base_id, uri, self.access)
         if document:
-            await self._library.remove(document.id, self._access, every_place=False)
+            await self.library.remove(document.id, self.access, every_place=False)
 
 
 _STEPS = 2
@@ -223,7 +220,7 @@ async def add_document(
 ) -> AddedOutput:
     """Add one document; nothing is stored if it raises."""
     await on_progress(0, _STEPS, "reading")
-    document = await reader.read_document(source, writer.tenant)
+    document = await reader.read_document(source, writer.access.tenant)
     await on_progress(1, _STEPS, "indexing")
     await writer.add(document)
     await on_progress(_STEPS, _STEPS, "done")

@@ -215,8 +215,7 @@ class Library:
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
             _check_owner(stored.document.base_id, stored.document.tenant, access)
-            remove = stored_documents.delete_document if every_place else stored_documents.remove_place
-            remove(connection, stored)
+            stored_documents.remove_document(connection, stored, every_place=every_place)
         return stored.document
 
     @_in_thread
@@ -293,13 +292,14 @@ class Library:
             # In the order in which they came, which decides between passages that are equal.
             documents.sort(key=lambda document: document.created)
             about = {key: getattr(base.base, key) for key in ("name", "description", "tenant")}
+            as_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
             chunks = 0
             with _text_file(partial_file, file, "wt") as lines:
-                lines.write(f"{_json_line({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
+                lines.write(f"{as_json({'format': _EXPORT_FORMAT, 'version': 1, **about})}\n")
                 for document in documents:
                     table = {key: getattr(document, key) for key in _EXPORTED}
                     parts = stored_documents.text_of(connection, document, UNRESTRICTED)
-                    lines.write(f"{_json_line({**table, 'chunks': [vars(part) for part in parts]})}\n")
+                    lines.write(f"{as_json({**table, 'chunks': [vars(part) for part in parts]})}\n")
                     chunks += len(parts)
         return len(documents), chunks
 
@@ -326,10 +326,6 @@ class Library:
         """Copy the database, also in use, to a new file; raise BadArgumentError if that exists or cannot be written."""
         with _new_file(file) as partial_file:
             self._database.back_up(partial_file)
-
-    async def wait_idle(self) -> None:
-        """Wait until the background work is finished or blocked; ``index_state`` then has the reason."""
-        await self.indexer.wait_idle()
 
     @_in_thread
     def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
@@ -381,10 +377,6 @@ def _check_owner(base_id: str, tenant: str, access: Access) -> None:
 _EXPORT_FORMAT = "rkllm-mcp knowledge base"
 _EXPORTED = ("title", "uri", "collection", "content_hash", "tenant", "department", "clearance", "fields")
 _EXPORT_LINE_BYTES = 500_000_000
-
-
-def _json_line(value: Mapping[str, object]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _text_file(path: Path, requested: Path, mode: Literal["rt", "wt"]) -> IO[str]:
@@ -453,14 +445,6 @@ def _embedders_of(connection: Transaction, base: StoredBase) -> dict[int, str]:
     return {key: embedding_by_key(connection, key).embedder for key in keys}
 
 
-def _open_database(folder: Path, url: str) -> Database:
-    if not url:
-        return SQLiteDatabase(folder)
-    from mcp_servers.knowledge.storage.postgres import PostgresDatabase
-
-    return PostgresDatabase(url)
-
-
 @asynccontextmanager
 async def open_library(folder: Path, settings: LibrarySettings | None = None) -> AsyncGenerator[Library, None]:
     """Open the knowledge bases of a folder, creating it with mode 0700 if missing, or of a PostgreSQL database.
@@ -469,7 +453,13 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
     PostgreSQL that cannot be reached is asked again with each call.
     """
     settings = settings or LibrarySettings()
-    database = await anyio.to_thread.run_sync(_open_database, folder, settings.database_url)
+    database: Database
+    if settings.database_url:
+        from mcp_servers.knowledge.storage.postgres import PostgresDatabase
+
+        database = await anyio.to_thread.run_sync(PostgresDatabase, settings.database_url)
+    else:
+        database = await anyio.to_thread.run_sync(SQLiteDatabase, folder)
     library = Library(database, settings)
     background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:

@@ -6,7 +6,6 @@ keys carry sources, warnings and explanations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, Field
@@ -14,7 +13,7 @@ from pydantic import BaseModel, Field
 from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.importing.documents import ParsedDocument
 from mcp_servers.knowledge.importing.folders import Outcome
-from mcp_servers.knowledge.types import Document, KnowledgeBase, NewChunk, SearchResult, Summary
+from mcp_servers.knowledge.types import SearchResult
 
 # Enough to distinguish scores; every digit costs a small model tokens.
 _DIGITS = 4
@@ -31,14 +30,6 @@ class ToolOutput(BaseModel):
     def problem(self) -> KnowledgeError | None:
         """Return the error to report along with the result, if any."""
         return None
-
-    def sources(self) -> str:
-        """Return a line that lists the sources; empty if none exist."""
-        return ""
-
-    def passages(self) -> str:
-        """Return the result as prose; empty if it has no prose form."""
-        return ""
 
 
 class HitMetadata(BaseModel):
@@ -101,11 +92,11 @@ class SearchOutput(ToolOutput):
         return KnowledgeError("NothingFound", other=other)
 
     def sources(self) -> str:
-        """List the citations."""
+        """Return a line that lists the citations; empty without results."""
         return f"Sources: {' '.join(result.metadata.citation for result in self.results)}" if self.results else ""
 
     def passages(self) -> str:
-        """Return numbered passages, each after its citation."""
+        """Return the result as prose: numbered passages, each after its citation."""
         numbered = [
             f"[{number}] {result.metadata.citation}{' (weak)' if result.weak else ''}\n{result.content}"
             for number, result in enumerate(self.results, 1)
@@ -297,41 +288,22 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
             f"{name}_score": None if score is None else float(f"{score:.{_DIGITS}g}")
             for name, score in vars(hit.scores).items()
         }
-        cited = citation(hit.title, hit.page, hit.headings)
+        # The page, or the nearest heading without pages: (title, p. 3).
+        location = f"p. {hit.page}" if hit.page is not None else next(iter(reversed(hit.headings)), "")
+        cited = f"({hit.title}, {location})" if location and location != hit.title else f"({hit.title})"
         metadata = build_model(HitMetadata, hit, headings=list(hit.headings), citation=cited, **scores)
         score = round(hit.score, _DIGITS)
         passages.append(FoundPassage(content=hit.content, score=score, weak=hit.is_weak, metadata=metadata))
+    # Not even the best passage is likely to answer the question.
+    is_unlikely = result.request.threshold is None and bool(result.hits) and result.hits[0].is_unanswered
     return SearchOutput(
         query=result.request.query,
         knowledge_base_id=base_id,
         threshold=result.request.minimum,
         results=passages,
         count=len(result.hits),
-        warnings=[*result.left_out, *([NO_ANSWER_WARNING] if result.is_unlikely else [])],
+        warnings=[*result.left_out, *([NO_ANSWER_WARNING] if is_unlikely else [])],
         stages=[build_model(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
-    )
-
-
-def summary_output(summary: Summary) -> SummaryOutput:
-    """Convert a summary, with a warning if there are no documents."""
-    is_empty = summary.total_collections and not summary.total_documents
-    return SummaryOutput(
-        knowledge_base_id=summary.base_id,
-        summary=summary.summary,
-        statistics=build_model(Statistics, summary),
-        generated_at=summary.generated_at.replace("+00:00", "Z"),
-        warning=str(KnowledgeError("NoDocuments")) if is_empty else "",
-    )
-
-
-def bases_output(
-    bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document], next_cursor: str = ""
-) -> BasesOutput:
-    """Convert knowledge bases with their counts, and the documents of one of them."""
-    return BasesOutput(
-        knowledge_bases=[build_model(BaseEntry, summary, base, knowledge_base_id=base.id) for base, summary in bases],
-        documents=[build_model(DocumentEntry, document, document_id=document.id) for document in documents],
-        next_cursor=next_cursor,
     )
 
 
@@ -361,36 +333,15 @@ def read_output(document: ParsedDocument, received: int) -> ReadOutput:
     return ReadOutput(title=document.title, text=text, received=received, warnings=warnings, pages=pages)
 
 
-def passages_output(document: Document, chunks: Iterable[NewChunk], first: int) -> PassagesOutput:
-    """Convert chunks of a document, the first of which has the index ``first``."""
-    passages = [
-        build_model(DocumentPassage, chunk, content=chunk.text, chunk_index=index, headings=list(chunk.headings))
-        for index, chunk in enumerate(chunks, first)
-    ]
-    return build_model(
-        PassagesOutput, document, document_id=document.id, knowledge_base_id=document.base_id, results=passages
-    )
-
-
-def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
-    """Return the citation of a passage: ``(title, p. 3)``, or the nearest heading without pages."""
-    location = f"p. {page}" if page is not None else next(iter(reversed(headings)), "")
-    return f"({title}, {location})" if location and location != title else f"({title})"
-
-
-def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:
+def plain_schema(schema: Any) -> Any:
     """Return the JSON Schema of a result without titles and descriptions, which repeat the names."""
-    return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization")))
-
-
-def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_plain(part) for part in cast("list[Any]", schema)]
+        return [plain_schema(part) for part in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     table = cast("dict[str, Any]", schema)
     # Only the schema's own title, not a property named "title".
-    bare = {key: _plain(value) for key, value in table.items() if key != "title" or not isinstance(value, str)}
+    bare = {key: plain_schema(value) for key, value in table.items() if key != "title" or not isinstance(value, str)}
     if "properties" in table:
         bare.pop("description", None)
     return bare

@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from mcp.server.context import ServerRequestContext
@@ -34,6 +35,7 @@ from pydantic import ValidationError
 
 from mcp_servers.knowledge.errors import KnowledgeError, ModelServiceUnavailableError
 from mcp_servers.knowledge.importing.documents import MEGABYTE
+from mcp_servers.knowledge.results import SearchOutput
 from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.tools import BY_NAME, LISTED, tool_definitions
@@ -62,6 +64,7 @@ class InputRequired(Exception):  # noqa: N818 - control flow: the client repeats
         self.request = request
 
 
+@dataclass(frozen=True)
 class SamplingJudge:
     """Judge for uncertain OCR that asks the host's model during one tool call, through MCP sampling.
 
@@ -70,9 +73,8 @@ class SamplingJudge:
     protocols the server sends ``sampling/createMessage`` during the call.
     """
 
-    def __init__(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> None:
-        self._context = context
-        self._params = params
+    context: ServerRequestContext[Any, Any]
+    params: CallToolRequestParams
 
     async def answer(self, instructions: str, text: str) -> str:
         """Return the model's answer.
@@ -87,20 +89,20 @@ class SamplingJudge:
                 max_tokens=len(text) + _EXTRA_TOKENS,
             )
         )
-        if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        if self.context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             try:
-                response = await self._context.session.send_request(
+                response = await self.context.session.send_request(
                     request,
                     CreateMessageResult,
                     request_read_timeout_seconds=_TIMEOUT_S,
-                    metadata=ServerMessageMetadata(related_request_id=self._context.request_id),
+                    metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
                 )
             except MCPError as error:
                 raise ModelServiceUnavailableError(error.error.message) from error
             except ValidationError as error:
                 raise ModelServiceUnavailableError("the host's answer is invalid") from error
         else:
-            response = (self._params.input_responses or {}).get(INPUT_KEY)
+            response = (self.params.input_responses or {}).get(INPUT_KEY)
             if response is None:
                 raise InputRequired(request)
         content = getattr(response, "content", None)
@@ -115,11 +117,6 @@ AccessOf: TypeAlias = Callable[[Request], Access]
 STATUS = "status"
 
 
-def unrestricted_access(_: Request) -> Access:
-    """Access of the owner of the machine, without restrictions."""
-    return UNRESTRICTED
-
-
 def stdio_access(settings: Settings) -> Access:
     """Return the access over stdio: that of the tenant for whom the host started this server, or of the owner."""
     if not settings.tenant:
@@ -128,8 +125,8 @@ def stdio_access(settings: Settings) -> Access:
     return Access(settings.tenant, None, MAX_CLEARANCE, settings.tenant_role, sees_shared=is_shared)
 
 
-def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
-    """Create the MCP server; ``access_of`` returns the access of a request."""
+def create_server(service: KnowledgeService, access_of: AccessOf = lambda _: UNRESTRICTED) -> Server[Any]:
+    """Create the MCP server; ``access_of`` returns the access of a request, else it is that of the owner."""
     tools = tool_definitions(service.settings)
 
     async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -159,10 +156,11 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         if problem:
             failed = _error_result(problem)
             return failed.model_copy(update={"structured_content": answer.structured_content()})
-        # Prose if requested and available, which has the citations already; else JSON and the sources.
-        prose = answer.passages() if service.settings.text == "passages" else ""
-        written = prose or json.dumps(answer.structured_content(), ensure_ascii=False, separators=(",", ":"))
-        texts = [written] if prose else [written, answer.sources()]
+        texts = [json.dumps(answer.structured_content(), ensure_ascii=False, separators=(",", ":"))]
+        if isinstance(answer, SearchOutput):
+            # Prose if requested and available, which has the citations already; else JSON and the sources.
+            prose = answer.passages() if service.settings.text == "passages" else ""
+            texts = [prose] if prose else [*texts, answer.sources()]
         content = [TextContent(type="text", text=text) for text in texts if text]
         characters = sum(len(block.text) for block in content)
         if characters > _MAX_ANSWER:

@@ -96,7 +96,15 @@ class KnowledgeService:
     async def summary(self, arguments: ToolArguments, call: CallContext) -> results.SummaryOutput:
         """Return name, description and counts of a knowledge base."""
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
-        return results.summary_output(await self.library.summary(base_id, call.access))
+        summary = await self.library.summary(base_id, call.access)
+        is_empty = summary.total_collections and not summary.total_documents
+        return results.SummaryOutput(
+            knowledge_base_id=summary.base_id,
+            summary=summary.summary,
+            statistics=results.build_model(results.Statistics, summary),
+            generated_at=summary.generated_at.replace("+00:00", "Z"),
+            warning=str(KnowledgeError("NoDocuments")) if is_empty else "",
+        )
 
     async def normalize(self, arguments: ToolArguments, call: CallContext) -> results.NormalizedOutput:
         """Correct misread long vowel marks; the client's model takes precedence over the configured one."""
@@ -123,8 +131,16 @@ class KnowledgeService:
         else:
             bases, documents = await self.library.overview(None, call.access, page), ()
             is_last = len(bases) <= limit
-        following = "" if is_last else str(page.offset + limit)
-        return results.bases_output(bases[:limit], documents[:limit], following)
+        build = results.build_model
+        return results.BasesOutput(
+            knowledge_bases=[
+                build(results.BaseEntry, summary, base, knowledge_base_id=base.id) for base, summary in bases[:limit]
+            ],
+            documents=[
+                build(results.DocumentEntry, document, document_id=document.id) for document in documents[:limit]
+            ],
+            next_cursor="" if is_last else str(page.offset + limit),
+        )
 
     async def create(self, arguments: ToolArguments, call: CallContext) -> results.CreatedOutput:
         """Create a knowledge base."""
@@ -173,7 +189,14 @@ class KnowledgeService:
             raise BadArgumentError("limit", "is out of range", f"Give a number from 1 to {MAX_RESULTS}")
         page = Page(limit, first)
         document, chunks = await self.library.passages(arguments.text("document_id"), call.access, page)
-        return results.passages_output(document, chunks, first)
+        passages = [
+            results.DocumentPassage(
+                content=chunk.text, chunk_index=index, headings=list(chunk.headings), page=chunk.page
+            )
+            for index, chunk in enumerate(chunks, first)
+        ]
+        about = {"document_id": document.id, "knowledge_base_id": document.base_id, "results": passages}
+        return results.build_model(results.PassagesOutput, document, **about)
 
     async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> results.AddedOutput:
         """Add a file that came in one request."""
@@ -233,7 +256,7 @@ class KnowledgeService:
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         state = await self.library.reindex(base_id, call.access)
         if arguments.boolean("wait"):
-            await self.library.wait_idle()
+            await self.library.indexer.wait_idle()
             state = await self.library.index_state(base_id, call.access)
         names = {"embedder": state.active_embedder, "becoming": state.next_embedding, "problem_found": state.problem}
         return results.build_model(results.ReindexOutput, state, knowledge_base_id=base_id, **names)

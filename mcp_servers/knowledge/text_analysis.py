@@ -23,7 +23,6 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from mcp_servers.knowledge.ocr.rules import correct_long_marks
 from rkllm_base.characters import fold_characters
@@ -158,11 +157,5 @@ def _word(run: str) -> str:
         return ""
     if not (bare.isascii() and bare.isalpha()):
         return bare
-    # A stemmer holds the word that it works on, and several threads analyze at once.
-    return _stemmers().EnglishStemmer().stemWord(bare)
-
-
-@lru_cache(maxsize=1)
-def _stemmers() -> Any:
-    """Load the library at the first English word."""
-    return importlib.import_module("snowballstemmer.english_stemmer")
+    # A stemmer holds the word that it works on, and several threads analyze at once. Loaded at the first English word.
+    return importlib.import_module("snowballstemmer.english_stemmer").EnglishStemmer().stemWord(bare)

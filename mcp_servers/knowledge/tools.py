@@ -70,7 +70,7 @@ def tool_definitions(settings: Settings) -> list[Tool]:
         optional = {BASE, "threshold"} & properties.keys() - set(required)
         if settings.default_base and optional:
             meta[TUNING] = sorted(optional)
-        output = results.schema_of(BY_NAME[entry["name"]].output)
+        output = results.plain_schema(BY_NAME[entry["name"]].output.model_json_schema(mode="serialization"))
         definition = {**entry, "inputSchema": schema, "outputSchema": output, "_meta": meta}
         definitions.append(Tool.model_validate(definition))
     return definitions

@@ -205,11 +205,6 @@ class SearchResult:
     left_out: tuple[str, ...] = ()  # one sentence per configured stage that did not run
     explained: tuple[ExplainedStage, ...] = ()  # filled on request
 
-    @property
-    def is_unlikely(self) -> bool:
-        """True if not even the best passage is likely to answer the question."""
-        return bool(self.hits) and self.request.threshold is None and self.hits[0].is_unanswered
-
 
 @dataclass(frozen=True)
 class Summary:

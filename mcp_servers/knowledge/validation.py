@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from mcp_servers.knowledge.errors import (
@@ -29,6 +29,7 @@ _MAX_FIELDS = 100
 _MAX_NUMBER = 10**15
 
 
+@dataclass(frozen=True)
 class ToolArguments:
     """Arguments of one call, converted tolerantly.
 
@@ -36,16 +37,15 @@ class ToolArguments:
     BadArgumentError.
     """
 
-    def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._arguments = arguments
+    arguments: Mapping[str, Any]
 
     def has(self, name: str) -> bool:
         """True if the argument is given and not null."""
-        return self._arguments.get(name) is not None
+        return self.arguments.get(name) is not None
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a string of valid Unicode; without ``default`` it is required."""
-        value = self._arguments.get(name)
+        value = self.arguments.get(name)
         if value is None:
             if default is None:
                 raise BadArgumentError(name, "is missing", f"Give a {name}")
@@ -58,7 +58,7 @@ class ToolArguments:
 
     def number(self, name: str, default: float) -> float:
         """Return a number, also an infinite or undefined one: the range check rejects those."""
-        value = self._arguments.get(name)
+        value = self.arguments.get(name)
         if value is None:
             return default
         if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -79,11 +79,11 @@ class ToolArguments:
 
     def boolean(self, name: str) -> bool:
         """Return True for true, "true" and 1."""
-        return self._arguments.get(name) in (True, "true", 1)
+        return self.arguments.get(name) in (True, "true", 1)
 
     def mapping(self, name: str) -> dict[str, str]:
         """Return an object of strings."""
-        value = self._arguments.get(name)
+        value = self.arguments.get(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping):

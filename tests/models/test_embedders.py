@@ -75,7 +75,7 @@ async def test_a_model_that_was_pulled_finds_japanese_for_an_english_question(
         base = await library.create("base")
         for text in ("海", "山", "川"):
             await library.add(base.id, document(text))
-        await library.wait_idle()
+        await library.indexer.wait_idle()
         result = await library.search(SearchRequest("peak", base.id))
     assert result.hits[0].content == "山"
 

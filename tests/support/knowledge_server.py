@@ -13,9 +13,10 @@ from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
 from mcp_servers.knowledge.importing.folders import WatchRules
-from mcp_servers.knowledge.server import AccessOf, create_server, unrestricted_access
+from mcp_servers.knowledge.server import AccessOf, create_server
 from mcp_servers.knowledge.service import KnowledgeService, open_service
 from mcp_servers.knowledge.settings import Settings
+from mcp_servers.knowledge.types import UNRESTRICTED
 
 RULES = "# 就業規則\n\n## 手当\n\nリモートワーク手当は月額5,000円を支給する。\n\n## 副業\n\n副業は届出により許可する。"
 Mode = Literal["auto", "legacy"]
@@ -69,7 +70,7 @@ async def open_tools(
     folder: Path,
     settings: Settings | None = None,
     *,
-    access_of: AccessOf = unrestricted_access,
+    access_of: AccessOf = lambda _: UNRESTRICTED,
     watching: WatchRules | None = None,
     mode: Mode = "auto",
     **client: Any,

@@ -63,7 +63,7 @@ class BackgroundIndexer:
         self._new_work.set()
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is left that can be done now."""
+        """Wait until nothing is left that can be done now; ``problems`` then has the reasons for the rest."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -72,7 +72,16 @@ class BackgroundIndexer:
             pause = _FIRST_PAUSE_S
             while True:
                 self._new_work = new_work = anyio.Event()
-                await self._process_all()
+                try:
+                    all_bases = await anyio.to_thread.run_sync(self._database.read, bases, UNRESTRICTED)
+                except KnowledgeError as problem:
+                    self.problems[0] = problem.words
+                else:
+                    keys = {base.key for base in all_bases}
+                    self.problems = {key: words for key, words in self.problems.items() if key in keys}
+                    for base in all_bases:
+                        await self._process_base(base)
+                    await anyio.to_thread.run_sync(self._database.checkpoint)
                 if new_work.is_set():
                     continue
                 self._idle.set()
@@ -89,17 +98,6 @@ class BackgroundIndexer:
         # Replaced only when set: waiters hold the current event.
         if self._idle.is_set():
             self._idle = anyio.Event()
-
-    async def _process_all(self) -> None:
-        try:
-            all_bases = await anyio.to_thread.run_sync(self._database.read, bases, UNRESTRICTED)
-        except KnowledgeError as problem:
-            self.problems[0] = problem.words
-            return
-        self.problems = {key: words for key, words in self.problems.items() if key in {base.key for base in all_bases}}
-        for base in all_bases:
-            await self._process_base(base)
-        await anyio.to_thread.run_sync(self._database.checkpoint)
 
     async def _process_base(self, base: StoredBase) -> None:
         try:

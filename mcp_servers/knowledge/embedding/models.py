@@ -19,7 +19,7 @@ class KnownModel:
     match: str  # words of the name, in lower case with hyphens between
     query: str = ""  # text before a query
     document: str = ""  # text before a passage
-    words: float = 2.0
+    words: float = 2.0  # weight of the words next to the vectors
 
 
 _UNKNOWN = KnownModel("")
@@ -30,8 +30,3 @@ def known_model(name: str) -> KnownModel:
     """Return what is known of a model; without prompts for an unknown one."""
     plain = re.sub(r"[^a-z0-9.]+", "-", f"-{name.lower()}-")
     return next((row for row in _KNOWN if f"-{row.match}-" in plain), _UNKNOWN)
-
-
-def words_weight(embedder: str) -> float:
-    """Return the weight of the words next to the vectors of an embedder."""
-    return known_model(embedder).words

@@ -176,7 +176,7 @@ class OnnxEmbedder:
 
     async def aclose(self) -> None:
         """Unload the model."""
-        self._network.unload()
+        self._network.parts = None
 
     async def _vectors(self, texts: list[str]) -> Vectors:
         output = await anyio.to_thread.run_sync(self._network.run, texts)
@@ -211,7 +211,7 @@ class OnnxReranker:
 
     async def aclose(self) -> None:
         """Unload the model."""
-        self._network.unload()
+        self._network.parts = None
 
 
 @dataclass(frozen=True)
@@ -230,17 +230,14 @@ class _OnnxNetwork:
             raise MissingExtraError("A model on the CPU", _LIBRARY, "knowledge-cpu")
         self._folder = folder
         self._loading = threading.Lock()
-        self._parts: tuple[Any, Any] | None = None
-
-    def unload(self) -> None:
-        self._parts = None
+        self.parts: tuple[Any, Any] | None = None
 
     def run(self, texts: Texts) -> _NetworkOutput:
         """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
             with self._loading:
-                self._parts = self._parts or self._load()
-                tokenizer, session = self._parts
+                self.parts = self.parts or self._load()
+                tokenizer, session = self.parts
             encoded = tokenizer.encode_batch(list(texts))
             # Padded to the longest text. Texts without tokens get one, so that every text has a vector.
             width = max(1, *(len(encoding.ids) for encoding in encoded))

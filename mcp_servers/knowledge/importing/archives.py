@@ -179,13 +179,8 @@ def find_part(archive: zipfile.ZipFile, name: str) -> str:
     return same
 
 
-def text_lines(archive: zipfile.ZipFile, part: str) -> str:
+def text_lines(tree: ET.Element) -> str:
     """Return the paragraphs of a part, a line each: of a header, a comment, a text box or a diagram."""
-    return tree_lines(parse_part(archive, part))
-
-
-def tree_lines(tree: ET.Element) -> str:
-    """Return the paragraphs of a part that is parsed, a line each."""
     paragraphs = list(elements_named(tree, "p")) or list(elements_named(tree, "text"))
     # The text of a thread of comments has no elements of its own.
     lines = ((paragraph_text(paragraph) or paragraph.text or "").strip() for paragraph in paragraphs)

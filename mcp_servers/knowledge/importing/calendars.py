@@ -128,14 +128,11 @@ def _calendar_value(value: str) -> str:
     parts = value.strip().split(",")
     times = [time for part in parts if (time := _TIME.fullmatch(part.partition("/")[0]))]
     if len(times) == len(parts):
-        return ", ".join(map(_written_time, times))
+        clocks = [f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else "" for time in times]
+        days = [f"{time[1]}-{time[2]}-{time[3]}" for time in times]
+        return ", ".join(map("".join, zip(days, clocks, strict=True)))
     text = _ESCAPE.sub(lambda match: "\n" if match[1] in "nN" else match[1], value)
     return re.sub(r"\A(?:mailto|tel):", "", text.strip(), flags=re.IGNORECASE)
-
-
-def _written_time(time: re.Match[str]) -> str:
-    clock = f" {time[4]}:{time[5]}{' UTC' if time[6] else ''}" if time[4] else ""
-    return f"{time[1]}-{time[2]}-{time[3]}{clock}"
 
 
 def read_contacts(text: str) -> list[Passage]:

@@ -88,25 +88,18 @@ def _shorten_header(lines: Sequence[str], limits: ChunkLimits) -> str:
     return head if _share(head, limits) < 1 / 2 else ""
 
 
-def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> Iterator[str]:
-    """Yield the text of each chunk, filled with as many pieces as fit."""
-    current: list[_Piece] = []
-    filled = 0.0
+def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> list[str]:
+    """Return the text of each chunk, filled with as many pieces as fit."""
+    chunks: list[list[str]] = []
+    filled, is_complete = 0.0, False
     for piece in pieces:
-        if current and (piece.is_alone or filled + piece.share > room):
-            yield _text(current)
-            current, filled = [], 0.0
-        current.append(piece)
+        if not chunks or is_complete or piece.is_alone or filled + piece.share > room:
+            chunks.append([])
+            filled = 0.0
+        chunks[-1].append(piece.text)
         filled += piece.share
-        if piece.is_alone:
-            yield _text(current)
-            current, filled = [], 0.0
-    if current:
-        yield _text(current)
-
-
-def _text(pieces: Sequence[_Piece]) -> str:
-    return "".join(piece.text for piece in pieces).strip("\n").rstrip()
+        is_complete = piece.is_alone
+    return ["".join(texts).strip("\n").rstrip() for texts in chunks]
 
 
 def _sentences(text: str, limits: ChunkLimits) -> Iterator[str]:

@@ -6,7 +6,7 @@ A table is one atomic passage: a line per row, cells separated by `` | ``. Its f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -58,31 +58,31 @@ class ParseLimits:
 _MAX_NAMED = 5
 
 
+@dataclass
 class HiddenParts:
     """The parts of one document that its author hid, which are left out unless ``is_included``."""
 
-    def __init__(self, *, is_included: bool) -> None:
-        self._is_included = is_included
-        self._names: dict[str, None] = {}
+    is_included: bool
+    names: dict[str, None] = field(default_factory=dict[str, None])
 
     def leaves_out(self, name: str) -> bool:
         """Return True for a part that is not to be read; the warning names it."""
-        self._names[name] = None
-        return not self._is_included
+        self.names[name] = None
+        return not self.is_included
 
     @property
     def reason(self) -> str:
         """Why a document has no text, if parts of it were left out; otherwise empty."""
-        if not self._names or self._is_included:
+        if not self.names or self.is_included:
             return ""
-        return f"what it has is hidden (include_hidden reads it): {some_names(list(self._names))}"
+        return f"what it has is hidden (include_hidden reads it): {some_names(list(self.names))}"
 
     def warnings(self) -> list[str]:
         """Return a sentence with the names of the hidden parts; none without any."""
-        if not self._names:
+        if not self.names:
             return []
-        outcome = "were read as well" if self._is_included else "were left out (include_hidden reads them)"
-        return [f"Parts that are hidden {outcome}: {some_names(list(self._names))}."]
+        outcome = "were read as well" if self.is_included else "were left out (include_hidden reads them)"
+        return [f"Parts that are hidden {outcome}: {some_names(list(self.names))}."]
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -204,47 +204,36 @@ def expand_spans(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
 
     A cell that covers its whole row, as a title does, is written once, and so is one with a paragraph.
     """
-    covering = _Covering()
+    # The cells of the rows above that cover the current row: column -> remaining rows and text.
+    above: dict[int, tuple[int, str]] = {}
     for row in rows:
         texts: list[str] = []
+        below: dict[int, tuple[int, str]] = {}
         cells = list(islice(row, _MAX_COLUMNS))
-        is_title = len(cells) == 1 and cells[0].rows == 1 and not covering.above
+        is_title = len(cells) == 1 and cells[0].rows == 1 and not above
         for cell in cells:
-            covering.fill(texts)
+            _fill(texts, above, below)
             columns = 1 if is_title else min(cell.columns, _MAX_COLUMNS - len(texts))
             for at in range(columns):
-                covering.cover(len(texts), cell.rows - 1, label_of(cell.text))
+                if cell.rows > 1:
+                    below[len(texts)] = (cell.rows - 1, label_of(cell.text))
                 texts.append(label_of(cell.text) if at else cell.text)
-        covering.end_row(texts)
+        _fill(texts, above, below)
+        # Those at the right of the last cell.
+        for column in sorted(at for at in above if at > len(texts)):
+            texts += [""] * (column - len(texts))
+            _fill(texts, above, below)
+        above = below
         yield texts
 
 
-class _Covering:
-    """The cells of the rows above that cover the current row: column -> remaining rows and text."""
-
-    def __init__(self) -> None:
-        self.above: dict[int, tuple[int, str]] = {}
-        self._below: dict[int, tuple[int, str]] = {}
-
-    def cover(self, column: int, rows: int, text: str) -> None:
-        """Let a cell cover this many rows below the current one."""
-        if rows > 0:
-            self._below[column] = (rows, text)
-
-    def fill(self, texts: list[str]) -> None:
-        """Append the cells from above that come next."""
-        while (column := len(texts)) in self.above:
-            rows, text = self.above[column]
-            self.cover(column, rows - 1, text)
-            texts.append(text)
-
-    def end_row(self, texts: list[str]) -> None:
-        """Append the cells from above at the right of the last one."""
-        self.fill(texts)
-        for column in sorted(at for at in self.above if at > len(texts)):
-            texts += [""] * (column - len(texts))
-            self.fill(texts)
-        self.above, self._below = self._below, {}
+def _fill(texts: list[str], above: dict[int, tuple[int, str]], below: dict[int, tuple[int, str]]) -> None:
+    """Append the cells from above that come next in a row; those that go on cover the row below as well."""
+    while (column := len(texts)) in above:
+        rows, text = above[column]
+        if rows > 1:
+            below[column] = (rows - 1, text)
+        texts.append(text)
 
 
 def table_passage(rows: Iterable[Sequence[str]], head_rows: int = 0) -> Passage:

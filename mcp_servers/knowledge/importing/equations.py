@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -63,32 +63,24 @@ def equation_text(element: ET.Element) -> str:
         case "nary":
             return f"{_property(element, 'chr', '∫')}{_limits(element)} {_part(element, 'e')}"
         case "d":
-            inside = _property(element, "sepChr", "|").join(_all_named(element, "e"))
+            inside = _part(element, "e", _property(element, "sepChr", "|"))
             return f"{_property(element, 'begChr', '(')}{inside}{_property(element, 'endChr', ')')}"
         case "m":
             rows = (child for child in element if local_name(child) == "mr")
-            return "; ".join(", ".join(_all_named(row, "e")) for row in rows)
+            return "; ".join(_part(row, "e", ", ") for row in rows)
         case "func":
             return f"{_part(element, 'fName').strip()} {_part(element, 'e')}"
         case "limLow" | "limUpp":
             mark = "^" if tag == "limUpp" else "_"
             return f"{_part(element, 'e')}{mark}{_group(_part(element, 'lim'))}"
         case "eqArr":
-            return "; ".join(_all_named(element, "e"))
+            return _part(element, "e", "; ")
         case _:
-            return _all(element)
+            return "".join(map(equation_text, element))
 
 
-def _all(elements: Iterable[ET.Element]) -> str:
-    return "".join(map(equation_text, elements))
-
-
-def _all_named(element: ET.Element, name: str) -> Iterator[str]:
-    return (_all(child) for child in element if local_name(child) == name)
-
-
-def _part(element: ET.Element, name: str) -> str:
-    return "".join(_all_named(element, name))
+def _part(element: ET.Element, name: str, separator: str = "") -> str:
+    return separator.join("".join(map(equation_text, child)) for child in element if local_name(child) == name)
 
 
 def _group(text: str) -> str:

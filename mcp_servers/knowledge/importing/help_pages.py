@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from mcp_servers.knowledge.importing.archives import local_name
+
 # Tags of HTML by those of help; sections; descriptions of the file; elements that are left out; signs between children.
 _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("help_elements.json").read_text("utf-8"))
 _TAGS: Mapping[str, str] = {name: tag for tag, names in _TABLE["tags"].items() for name in names}
@@ -22,8 +24,8 @@ _SECTIONS, _INFORMATION, _LEFT_OUT = (frozenset[str](_TABLE[key]) for key in ("s
 _SIGNS: Mapping[str, str] = _TABLE["signs"]
 _SHOWN_INFORMATION = frozenset({"title", "subtitle", "desc", "title-info", "book-title", "annotation"})
 _TITLES = frozenset({"title", "subtitle"})
-# Chapters that a book includes are not declared; their names tell.
-_START = re.compile(
+# The beginning of a Mallard page or DocBook. Chapters that a book includes are not declared; their names tell.
+HELP_START = re.compile(
     r"(?:\s|<\?[^>]*>|<!--.*?-->)*<(?:!DOCTYPE\s+)?(?:chapter|appendix|preface|glossary|refentry|sect[1-5])\b"
     r"|.*?(?:<!DOCTYPE\s+\w+\s[^>\[]{0,300}//DTD DocBook"
     r"|<[a-z][\w-]{0,20}\s[^>]{0,500}?xmlns\s*=\s*[\"']http://(?:projectmallard\.org/1|docbook\.org/ns/docbook))",
@@ -37,11 +39,6 @@ _ENTITY = re.compile(r"<!ENTITY\s+([\w.-]+)\s+(?:\"([^\"]*)\"|'([^']*)'|SYSTEM\b
 _REFERENCE = re.compile(r"&([A-Za-z_][\w.-]{0,80});")
 _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _MAX_VALUE, _MAX_ADDED, _NESTED_ENTITIES, _MAX_LEVEL = 2_000, 1_000_000, 3, 6
-
-
-def is_help(head: str) -> bool:
-    """Return True if a text begins as a Mallard page or DocBook."""
-    return _START.match(head) is not None
 
 
 def help_html(text: str) -> str:
@@ -77,21 +74,21 @@ def _resolve(text: str, entities: Mapping[str, str]) -> str:
 
 def _html(node: ET.Element, parent: str, level: int) -> str:
     """Return an element as HTML; ``level`` is the number of sections around it."""
-    name = _name(node)
+    name = local_name(node)
     level += name in _SECTIONS
     if name in _LEFT_OUT:
         return ""
     if name in _INFORMATION and parent:
         # Titles of a type are those of links to the page.
-        fields = (child for child in node if _name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
+        fields = (child for child in node if local_name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
         return "".join(_html(child, name, level) for child in fields)
     if name in _SIGNS:
         # The keys of a choice in a menu follow it. A key may be an entity, as ``&Ctrl;``.
-        node[:] = sorted(node, key=lambda child: _name(child) == "shortcut")
+        node[:] = sorted(node, key=lambda child: local_name(child) == "shortcut")
         return _SIGNS[name].join(filter(None, map(str.strip, _contents(node, name, level))))
     if name in _SECTIONS:
         # A page's description, which comes first, is about what follows, and no passage of its own.
-        node[:] = sorted(node, key=lambda child: _name(child) != "title")
+        node[:] = sorted(node, key=lambda child: local_name(child) != "title")
     inner = "".join(_contents(node, name, level))
     tag = _TAGS.get(name, "")
     if name == "title" and (parent in _SECTIONS or parent in _INFORMATION):
@@ -113,7 +110,3 @@ def _contents(node: ET.Element, name: str, level: int) -> Iterator[str]:
     for child in node:
         yield _html(child, name, level)
         yield escape(child.tail or "")
-
-
-def _name(node: ET.Element) -> str:
-    return node.tag.rpartition("}")[2]

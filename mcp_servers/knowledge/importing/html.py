@@ -273,7 +273,8 @@ class HtmlReader:
                 tag = node.tag or ""
                 if tag in _HEADINGS:
                     self._links = self._letters_in_links = 0
-                    self.builder.heading(_HEADINGS[tag], self._take_text())
+                    text, self._text = _normalize_space("".join(self._text)), []
+                    self.builder.heading(_HEADINGS[tag], text)
                 elif tag in _BLOCKS:
                     self._flush()
                     self._prefix = "" if tag == "li" else self._prefix
@@ -328,13 +329,9 @@ class HtmlReader:
                     self._prefix = f"{number_text(number, _LIST_KINDS.get(kind, 'decimal'))}. "
         return True
 
-    def _take_text(self) -> str:
-        text, self._text = _normalize_space("".join(self._text)), []
-        return text
-
     def _flush(self) -> None:
         """Add the open text as a paragraph, later if it is links alone, because more of them may follow."""
-        text, links = self._take_text(), self._links
+        text, self._text, links = _normalize_space("".join(self._text)), [], self._links
         # Numbers and marks may be between them.
         is_links = links > 0 and sum(map(str.isalpha, text)) <= self._letters_in_links
         self._links = self._letters_in_links = 0
@@ -368,14 +365,17 @@ def _rows(table: LexborNode) -> list[list[Cell]]:
     # Code next to its line numbers is a table without a header.
     if table.css_first("pre") and not _count_head_rows(table):
         return []
-    rows = [[_cell(cell) for cell in row.css("th, td")] for row in table.css("tr")]
+    rows: list[list[Cell]] = []
+    for row in table.css("tr"):
+        cells: list[Cell] = []
+        for cell in row.css("th, td"):
+            # A span of no rows is one to the end of the table.
+            covered_rows = _number(_attribute(cell, "rowspan"), 1) or _MAX_SPAN
+            covered_columns = _number(_attribute(cell, "colspan"), 1) or 1
+            text = _normalize_space(_inline(cell))
+            cells.append(Cell(text, min(covered_rows, _MAX_SPAN), min(covered_columns, _MAX_SPAN)))
+        rows.append(cells)
     return rows if any(len(row) > 1 for row in rows) else []
-
-
-def _cell(node: LexborNode) -> Cell:
-    # A span of no rows is one to the end of the table.
-    rows, columns = _number(_attribute(node, "rowspan"), 1) or _MAX_SPAN, _number(_attribute(node, "colspan"), 1) or 1
-    return Cell(_normalize_space(_inline(node)), min(rows, _MAX_SPAN), min(columns, _MAX_SPAN))
 
 
 def _count_head_rows(table: LexborNode) -> int:

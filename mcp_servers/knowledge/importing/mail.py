@@ -13,7 +13,7 @@ import binascii
 import quopri
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from email import message_from_bytes
 from email.message import Message
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -105,15 +105,15 @@ def read_mailbox(blob: Blob, limits: ParseLimits, read_attachment: ReadAttachmen
     return "", passages, tuple(dict.fromkeys(warnings))
 
 
+@dataclass
 class _MessageReader:
     """Collects the passages and warnings of one message."""
 
-    def __init__(self, limits: ParseLimits, read_attachment: ReadAttachment) -> None:
-        self.passages: list[Passage] = []
-        self.warnings: list[str] = []
-        self._limits = limits
-        self._read_attachment = read_attachment
-        self._attachments: list[tuple[bytes, str]] = []
+    limits: ParseLimits
+    read_attachment: ReadAttachment
+    passages: list[Passage] = field(default_factory=list[Passage])
+    warnings: list[str] = field(default_factory=list[str])
+    attachments: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
 
     def read(self, message: Message) -> str:
         """Read a whole message; return its subject."""
@@ -123,11 +123,11 @@ class _MessageReader:
         self.passages += [Passage("\n".join(lines))] if lines else []
         title, body = self._body(message, is_page=is_page)
         self.passages += body
-        for number, (content, name) in enumerate(self._attachments, 1):
+        for number, (content, name) in enumerate(self.attachments, 1):
             if number > _MAX_ATTACHMENTS:
                 self.warnings.append(f"Only the first {_MAX_ATTACHMENTS} attachments were read.")
                 break
-            passages, warnings = self._read_attachment(Blob(content, name), self._limits)
+            passages, warnings = self.read_attachment(Blob(content, name), self.limits)
             self.passages += passages
             self.warnings += warnings
         return headers["Subject"] or (title if is_page else "")
@@ -139,7 +139,8 @@ class _MessageReader:
             if subtype == "encrypted":
                 self.warnings.append(_IS_ENCRYPTED)
                 return "", []
-            inner = [self._body(inner_part, depth + 1, is_page=is_page) for inner_part in _parts(part)]
+            parts = cast("list[Message]", part.get_payload())
+            inner = [self._body(inner_part, depth + 1, is_page=is_page) for inner_part in parts]
             title = next((title for title, _ in inner if title), "")
             read = [passages for _, passages in inner]
             # Inner and outer parts of a malformed message have the same boundary.
@@ -149,7 +150,6 @@ class _MessageReader:
                 self.warnings.append(f"The message is malformed, and what is behind its end was not read: {names}.")
             if subtype == "alternative":
                 # The one with the most text, and what invitations add.
-                parts = _parts(part)
                 calendars = [at for at, other in enumerate(parts) if other.get_content_subtype() == "calendar"]
                 # White space does not count: HTML and text have different amounts of it.
                 texts = ["".join(passage.text for passage in passages) for passages in read]
@@ -165,7 +165,7 @@ class _MessageReader:
         name = self._attachment_name(part)
         if name:
             if not (is_page and _RESOURCE.fullmatch(part.get_content_type())):
-                self._attachments.append((_payload(part), name))
+                self.attachments.append((_payload(part), name))
             return "", []
         return self._text(part, subtype) if kind == "text" else ("", [])
 
@@ -176,7 +176,7 @@ class _MessageReader:
         if is_text and (not name or kind == "text/calendar") and part.get_content_disposition() != "attachment":
             return ""
         if kind == "message/rfc822":
-            return f"{(name or f'message {len(self._attachments) + 1}').removesuffix('.eml')}.eml"
+            return f"{(name or f'message {len(self.attachments) + 1}').removesuffix('.eml')}.eml"
         if part.get_content_maintype() == "multipart" and not _payload(part).strip():
             return ""
         if kind in {"application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"}:
@@ -193,7 +193,7 @@ class _MessageReader:
         charset = part.get_content_charset("") or (declared_charset(content) if subtype == "html" else "")
         decoded = decode(unfold(content) if subtype == "calendar" else content, charset)
         self.warnings += decoded.warnings
-        text = decoded.text[: self._limits.characters]
+        text = decoded.text[: self.limits.characters]
         if subtype == "plain":
             text = _UUENCODED.sub(self._take_uuencoded, text)
         elif subtype in {"enriched", "richtext"}:
@@ -211,19 +211,15 @@ class _MessageReader:
             content = b"".join(binascii.a2b_uu(line.encode("ascii")) for line in match[2].splitlines())
         except (ValueError, UnicodeError):
             return match[0]
-        self._attachments.append((content, match[1].strip()))
+        self.attachments.append((content, match[1].strip()))
         return "\n"
 
     def _take_yenc(self, match: re.Match[bytes]) -> bytes:
         """Remember a file that is in the text."""
         encoded = _YENC_PART.sub(b"", match[2]).translate(None, b"\r\n")
         content = _YENC_ESCAPED.sub(lambda escaped: bytes([(escaped[1][0] - 64) % 256]), encoded)
-        self._attachments.append((content.translate(_YENC_TABLE), decode_word(match[1], "").strip()))
+        self.attachments.append((content.translate(_YENC_TABLE), decode_word(match[1], "").strip()))
         return b"\n"
-
-
-def _parts(part: Message) -> list[Message]:
-    return cast("list[Message]", part.get_payload())
 
 
 def _header(message: Message, name: str) -> str:

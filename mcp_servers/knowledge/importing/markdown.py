@@ -118,7 +118,7 @@ class MarkdownReader:
         if self._fence:
             self._lines.append(line)
             if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
-                self._end_code()
+                self.end()
             return
         line = self._without_comment(line)
         if self._until == _TABLE_END:
@@ -141,12 +141,13 @@ class MarkdownReader:
             self._lines.append(line)
         elif is_short and (heading := _HEADING.match(line)):
             self.end()
-            self._enter(len(heading.group(1)), heading.group(2) or "")
+            self.builder.heading(len(heading.group(1)), strip_markup(_COMMENT.sub("", heading.group(2) or "")))
         elif (
             is_short and (mark := _UNDERLINE.match(line)) and len(self._lines) == 1 and not is_list_item(self._lines[0])
         ):
             # It underlines the line before.
-            self._enter(1 if mark.group(1)[0] == "=" else 2, self._lines.pop())
+            level = 1 if mark.group(1)[0] == "=" else 2
+            self.builder.heading(level, strip_markup(_COMMENT.sub("", self._lines.pop())))
         elif is_short and _THEMATIC_BREAK.match(line):
             self.end()
         else:
@@ -187,10 +188,12 @@ class MarkdownReader:
             page, self._lines = "\n".join(self._lines), []
             self.builder.extend(read_html(page)[1])
             return
-        if self._fence:
-            self._end_code()
-            return
         lines, self._lines = self._lines, []
+        if self._fence:
+            self._fence = ""
+            is_closed = len(lines) > 1 and _FENCE.match(lines[-1])
+            self.builder.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_atomic=True)
+            return
         if not lines:
             return
         if (
@@ -218,14 +221,6 @@ class MarkdownReader:
             text = "\n".join(part.rstrip("\\ ") for part in joined)
             text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
             self.builder.add((_QUOTE.sub("", text) if ">" in text else text).strip())
-
-    def _enter(self, level: int, text: str) -> None:
-        self.builder.heading(level, strip_markup(_COMMENT.sub("", text)))
-
-    def _end_code(self) -> None:
-        lines, self._lines, self._fence = self._lines, [], ""
-        is_closed = len(lines) > 1 and _FENCE.match(lines[-1])
-        self.builder.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_atomic=True)
 
 
 def _cells(line: str) -> list[str]:

@@ -120,7 +120,7 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
                 builder.add(title, page)
                 builder.add_table(rows, page, head_rows=1)
             elif kind in {"notesSlide", "diagramData", "comments"}:
-                builder.add(text_lines(archive, target), page)
+                builder.add(text_lines(parse_part(archive, target)), page)
     return "", [f"Slides that the presentation names are missing: {missing}."] if missing else []
 
 

@@ -31,7 +31,7 @@ from mcp_servers.knowledge.errors import (
 )
 from mcp_servers.knowledge.importing.calendars import read_calendar, read_contacts, unfold
 from mcp_servers.knowledge.importing.documents import Blob, HiddenParts, ParsedDocument, ParseLimits, table_passage
-from mcp_servers.knowledge.importing.help_pages import help_html, is_help
+from mcp_servers.knowledge.importing.help_pages import HELP_START, help_html
 from mcp_servers.knowledge.importing.markdown import read_markdown
 from mcp_servers.knowledge.importing.plain_text import read_plain
 from mcp_servers.knowledge.importing.source_code import read_source
@@ -180,7 +180,7 @@ def _told_format(head: bytes) -> Format | None:
         return HTML
     if _BOOK_START.match(start):
         return FICTION_BOOK
-    return HELP if start[:1] == b"<" and is_help(start.decode("utf-8", "replace")) else None
+    return HELP if start[:1] == b"<" and HELP_START.match(start.decode("utf-8", "replace")) else None
 
 
 def _marked_format(blob: Blob, head: bytes) -> Format | None:
@@ -285,11 +285,13 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _reader_of_text(read: Callable[[str, Blob, Format], tuple[str, list[Passage]]]) -> _Reader:
-    """Return the reader of a format that is text, from a function of its text to title and passages."""
+def _reader_of_text(
+    read: Callable[[str, Blob, Format], tuple[str, list[Passage]]], *, unfolds: bool = False
+) -> _Reader:
+    """Return the reader of a format that is text, whose long lines may be divided, from a function of its text."""
 
     def reader(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
-        text, warnings = _text(blob, limits)
+        text, warnings = _text(replace(blob, content=unfold(blob.content)) if unfolds else blob, limits)
         return (*read(text, blob, file_format), warnings)
 
     return reader
@@ -402,16 +404,6 @@ def _document(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
             return read_office(blob, office, limits)
 
 
-def _of_lines(read: Callable[[str], list[Passage]]) -> _Reader:
-    """Return the reader of a calendar or address book."""
-
-    def reader(blob: Blob, _: Format, limits: ParseLimits) -> _Parsed:
-        text, warnings = _text(replace(blob, content=unfold(blob.content)), limits)
-        return "", read(text), warnings
-
-    return reader
-
-
 def read_attachment(blob: Blob, limits: ParseLimits) -> tuple[list[Passage], tuple[str, ...]]:
     """Return the passages of a file inside another below its name, or its name and the reason why it was not read."""
     try:
@@ -477,6 +469,6 @@ _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("html", "help"), _html),
     **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "xls", "doc", "epub"), _document),
     **dict.fromkeys(("pdf", "mail", "mailbox", "picture", "rtf"), _document),
-    "calendar": _of_lines(read_calendar),
-    "contacts": _of_lines(read_contacts),
+    "calendar": _reader_of_text(lambda text, _, __: ("", read_calendar(text)), unfolds=True),
+    "contacts": _reader_of_text(lambda text, _, __: ("", read_contacts(text)), unfolds=True),
 }

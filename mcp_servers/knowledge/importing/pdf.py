@@ -157,12 +157,10 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
         return list(pages)
     bottom, top = min(line.bottom for line in lines), max(line.top for line in lines)
     margin = (top - bottom) * _EDGE_PART
-
-    def keys(page: Page) -> dict[Line, set[str]]:
+    keys_by_page: list[dict[Line, set[str]]] = []
+    for page in pages:
         at_edge = (line for line in page.lines if line.top > top - margin or line.bottom < bottom + margin)
-        return {line: _edge_keys(line.text, page.number) for line in at_edge}
-
-    keys_by_page = [keys(page) for page in pages]
+        keys_by_page.append({line: _edge_keys(line.text, page.number) for line in at_edge})
     counts = Counter(key for of_page in keys_by_page for key in frozenset[str]().union(*of_page.values()))
     running = {key for key, count in counts.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
     without = [
@@ -412,7 +410,16 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
     result: list[Passage] = []
     for passage in passages:
         before = result[-1] if result else None
-        if before and _is_continued(before, passage):
+        begins = passage.text[:1]
+        if (
+            before
+            and before.page is not None
+            and passage.page == before.page + 1
+            and before.headings == passage.headings
+            and not ends_sentence(before.text)
+            and not is_list_item(passage.text)
+            and (is_cjk(begins) or begins.islower())
+        ):
             match = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
             end = match.end() if match else 0
             if end:
@@ -421,18 +428,6 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
         if passage.text:
             result.append(passage)
     return result
-
-
-def _is_continued(before: Passage, passage: Passage) -> bool:
-    begins = passage.text[:1]
-    return (
-        before.page is not None
-        and passage.page == before.page + 1
-        and before.headings == passage.headings
-        and not ends_sentence(before.text)
-        and not is_list_item(passage.text)
-        and (is_cjk(begins) or begins.islower())
-    )
 
 
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
@@ -699,17 +694,13 @@ def _is_unreadable(text_page: Any, raw: Any) -> bool:
         unknown += is_private or raw.FPDFText_HasUnicodeMapError(text_page.raw, at) == 1
     if unknown <= most:
         return False
-    # Bitmap fonts of TeX name no glyphs, but their codes are those of the letters.
-    return not _is_language(str(text_page.get_text_range(0, min(count, _READ_CHARACTERS))))
-
-
-def _is_language(text: str) -> bool:
-    """True if a text has the hiragana or the function words of a language, unlike numbers of glyphs."""
-    visible = "".join(text.split())
-    words = re.findall(r"[^\W\d_]+", text.lower())
+    # Bitmap fonts of TeX name no glyphs, but their codes are those of the letters: unlike numbers of glyphs, the text
+    # has the hiragana or the function words of a language.
+    text = str(text_page.get_text_range(0, min(count, _READ_CHARACTERS)))
+    visible, words = "".join(text.split()), re.findall(r"[^\W\d_]+", text.lower())
     is_japanese = sum("ぁ" <= character <= "ん" for character in visible) > len(visible) * _HIRAGANA_SHARE
     usual = sum(word in _FUNCTION_WORDS for word in words)
-    return is_japanese or usual > max(1, len(words) * _FUNCTION_SHARE)
+    return not is_japanese and usual <= max(1, len(words) * _FUNCTION_SHARE)
 
 
 def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
@@ -866,21 +857,15 @@ def _warnings(pages: list[Page], count: int) -> Iterator[str]:
     empty = [page.number for page in pages if page.number not in with_text and not page.is_blank]
     if empty:
         yield f"No text on {_pages_text(empty, count)}: pictures are not read."
-    yield from _private_letters(pages)
-    if len(pages) < count:
-        yield f"Only the first {len(pages)} of {count} pages were read."
-
-
-def _private_letters(pages: Sequence[Page]) -> Iterator[str]:
-    """Warn of letters for which a font has its own number, mostly ligatures: words with them are not found.
-
-    The number may be that of a control character, as in old fonts of TeX.
-    """
+    # Letters for which a font has its own number, mostly ligatures: words with them are not found. The number may be
+    # that of a control character, as in old fonts of TeX.
     lines = (line.text for page in pages for line in page.lines if not line.text.isprintable())
     words = dict.fromkeys(word for text in lines for word in _PRIVATE.findall(text))
     if words:
         examples = some_names([_PRIVATE_LETTER.sub("\ufffd", word) for word in words])
         yield f"Some words have characters that only their font knows, such as ligatures: {examples}."
+    if len(pages) < count:
+        yield f"Only the first {len(pages)} of {count} pages were read."
 
 
 def _pages_text(numbers: Sequence[int], count: int) -> str:

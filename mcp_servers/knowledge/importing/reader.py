@@ -78,23 +78,20 @@ async def fetch(url: str, limits: FetchLimits, max_bytes: int) -> Blob:
     """
     timeout = httpx2.Timeout(limits.read_timeout_s, connect=limits.connect_timeout_s)
     client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
+    target = urldefrag(url).url
     try:
         with anyio.fail_after(limits.total_timeout_s):
-            return await _follow(client, urldefrag(url).url, limits, max_bytes)
+            for _ in range(limits.redirects + 1):
+                answer = await _request(client, target, limits, max_bytes)
+                if isinstance(answer, Blob):
+                    return answer
+                target = urldefrag(urljoin(target, answer)).url
     except TimeoutError as error:
         reason = f"it takes longer than {limits.total_timeout_s:g} s"
         raise AddressUnreachableError(redact_url(url), reason) from error
     finally:
         await close_in_time(client.aclose)
-
-
-async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob:
-    for _ in range(limits.redirects + 1):
-        answer = await _request(client, url, limits, max_bytes)
-        if isinstance(answer, Blob):
-            return answer
-        url = urldefrag(urljoin(url, answer)).url
-    raise AddressUnreachableError(redact_url(url), f"it redirects more than {limits.redirects} times")
+    raise AddressUnreachableError(redact_url(target), f"it redirects more than {limits.redirects} times")
 
 
 async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
@@ -166,13 +163,13 @@ async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes
     return bytes(content)
 
 
+@dataclass(frozen=True)
 class Reader:
     """Reads documents; created by ``open_reader``."""
 
-    def __init__(self, parsers: Parsers, limits: ParseLimits, fetching: FetchLimits) -> None:
-        self._parsers = parsers
-        self._limits = limits
-        self._fetching = fetching
+    parsers: Parsers
+    limits: ParseLimits
+    fetching: FetchLimits
 
     async def read_document(self, source: Path | str | Blob, owner: str = "") -> ParsedDocument:
         """Read a path, a URL or bytes; raise DocumentImportError, or MissingExtraError for a missing library.
@@ -182,14 +179,14 @@ class Reader:
         if isinstance(source, Blob):
             blob = source
         elif isinstance(source, str) and "://" in source:
-            blob = await fetch(source, self._fetching, self._limits.document_bytes)
+            blob = await fetch(source, self.fetching, self.limits.document_bytes)
         else:
             blob = await self.load(Path(source))
-        return await self._parsers.parse(blob, owner)
+        return await self.parsers.parse(blob, owner)
 
     async def load(self, path: Path, *, follows_links: bool = True) -> Blob:
         """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
-        return await anyio.to_thread.run_sync(_load_file, path, self._limits.document_bytes, follows_links)
+        return await anyio.to_thread.run_sync(_load_file, path, self.limits.document_bytes, follows_links)
 
 
 @asynccontextmanager
@@ -209,7 +206,8 @@ def _load_file(path: Path, max_bytes: int, follows_links: bool) -> Blob:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW))
     except (OSError, ValueError, RuntimeError) as error:
-        raise UnreadableFileError(_printable(path), _os_reason(error)) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableFileError(_printable(path), reason) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnreadableFileError(_printable(path), "it is not a regular file")
@@ -217,14 +215,10 @@ def _load_file(path: Path, max_bytes: int, follows_links: bool) -> Blob:
         try:
             content = file.read(max_bytes + 1)
         except OSError as error:
-            raise UnreadableFileError(_printable(path), _os_reason(error)) from error
+            raise UnreadableFileError(_printable(path), error.strerror or str(error)) from error
     if len(content) > max_bytes:
         raise TooLargeError(_printable(path.name), f"it has more than {max_bytes // 1_000_000:,} MB")
     return Blob(content, _printable(path.name), uri=path.as_uri())
-
-
-def _os_reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _printable(path: Path | str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import (
@@ -18,7 +19,6 @@ from mcp_servers.knowledge.importing.archives import (
     relation_id,
     relations,
     text_lines,
-    tree_lines,
     whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, label_of
@@ -46,10 +46,7 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
     styles = _number_formats(parse_part(archive, styled)) if styled in names else []
     properties = next(elements_named(workbook, "workbookPr"), None)
     is_1904 = properties is not None and properties.get("date1904", "") in {"1", "true", "on"}
-
-    def text_of(cell: ET.Element) -> str:
-        return _cell_text(cell, strings, styles, is_1904=is_1904)
-
+    text_of = partial(_cell_text, strings=strings, styles=styles, is_1904=is_1904)
     read: set[str] = set()
     for sheet in elements_named(workbook, "sheet"):
         _, part = parts.get(relation_id(sheet), ("", ""))
@@ -70,7 +67,7 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
             if kind == "comments" and has_threads:
                 builder.add(_own_comments(parse_part(archive, target)))
             elif kind in {"comments", "threadedComment", "drawing"} and target in names:
-                builder.add(text_lines(archive, target))
+                builder.add(text_lines(parse_part(archive, target)))
     return "", []
 
 
@@ -137,7 +134,7 @@ def _own_comments(tree: ET.Element) -> str:
         for comment in list(comments):
             if comment.get("authorId") in copied:
                 comments.remove(comment)
-    return tree_lines(tree)
+    return text_lines(tree)
 
 
 def _number_formats(styles: ET.Element) -> _Styles:

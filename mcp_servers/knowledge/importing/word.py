@@ -74,7 +74,7 @@ def read_word(archive: zipfile.ZipFile, builder: DocumentBuilder, _: Blob) -> tu
     sides = dict.fromkeys(
         [
             *(reader.side_text(parse_part(archive, part)) for part in numbered_parts(archive, _HEADERS)),
-            *(text_lines(archive, part) for part in numbered_parts(archive, _DIAGRAMS)),
+            *(text_lines(parse_part(archive, part)) for part in numbered_parts(archive, _DIAGRAMS)),
         ]
     )
     # Not below the last heading of the text.
@@ -109,18 +109,18 @@ def _reader(builder: DocumentBuilder, tree_of: Callable[[str], ET.Element | None
     return reader
 
 
+@dataclass
 class _Parts:
     """The parts that describe the text, each of which may be missing or damaged."""
 
-    def __init__(self, archive: zipfile.ZipFile, names: dict[str, str]) -> None:
-        self._archive = archive
-        self._names = names
-        self.warnings: list[str] = []
+    archive: zipfile.ZipFile
+    names: dict[str, str]
+    warnings: list[str] = field(default_factory=list[str])
 
     def tree(self, kind: str) -> ET.Element | None:
-        name = self._names.get(kind, f"word/{kind}.xml")
+        name = self.names.get(kind, f"word/{kind}.xml")
         try:
-            return parse_part(self._archive, name)
+            return parse_part(self.archive, name)
         except KeyError:
             return None
         except (ET.ParseError, ValueError) as error:
@@ -240,43 +240,37 @@ class _Paragraph:
             before = text[-1:] or before
         return "\n".join(line for line in (" ".join(part.split()) for part in "".join(written).split("\n")) if line)
 
-    def is_link(self) -> bool:
-        """Return True if its letters only lead to other places of the document; numbers may be between them."""
-        letters = [piece.is_link for piece in self.pieces if any(map(str.isalpha, piece.text))]
-        return bool(letters) and all(letters)
 
-
+@dataclass
 class _Reader:
     """Walks one document."""
 
-    def __init__(self, builder: DocumentBuilder, styles: _Styles, numbering: Numbering) -> None:
-        self.notes: dict[tuple[str, str], ET.Element] = {}
-        self.chunks: list[str] = []
-        self._builder = builder
-        self._styles = styles
-        self._numbering = numbering
-        self._marks: dict[tuple[str, str], int] = {}
-        self._fields: list[_Field] = []
-        # Of a paragraph whose mark is deleted: the next one continues it.
-        self._begun: list[_Piece] = []
-        self._links: list[str] = []
+    builder: DocumentBuilder
+    styles: _Styles
+    numbering: Numbering
+    notes: dict[tuple[str, str], ET.Element] = field(default_factory=dict[tuple[str, str], ET.Element])
+    chunks: list[str] = field(default_factory=list[str])
+    marks: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    fields: list[_Field] = field(default_factory=list[_Field])  # that are open
+    begun: list[_Piece] = field(default_factory=list[_Piece])  # of a paragraph whose mark is deleted: the next goes on
+    links: list[str] = field(default_factory=list[str])
 
     def read(self, root: ET.Element) -> None:
         """Read a document, and the comments to which no place of it leads."""
         self._blocks(root)
-        if self._begun:
-            self._add(_Paragraph(self._begun))
-        links, self._links = self._links, []
+        if self.begun:
+            self._add(_Paragraph(self.begun))
+        links, self.links = self.links, []
         # A document of nothing else is read as it is.
-        if len(links) < _MIN_LINKS or not self._builder.passages:
+        if len(links) < _MIN_LINKS or not self.builder.passages:
             for line in links:
-                self._builder.add(line)
+                self.builder.add(line)
         for key in [key for key in self.notes if key[0] == "comment"]:
-            self._builder.add("\n".join(self._lines(self.notes.pop(key))))
+            self.builder.add("\n".join(self._lines(self.notes.pop(key))))
 
     def side_text(self, tree: ET.Element) -> str:
         """Return the lines of a header or footer, without page numbers."""
-        self._fields.clear()
+        self.fields.clear()
         return "\n".join(line for line in self._lines(tree) if not line.isdecimal())
 
     def _blocks(self, element: ET.Element) -> None:
@@ -293,11 +287,11 @@ class _Reader:
 
     def _lines(self, element: ET.Element) -> list[str]:
         """Return the paragraphs below an element as lines, each with its text boxes and notes."""
-        pieces, self._begun = self._begun, []
+        pieces, self.begun = self.begun, []
         lines = [line for line in self._lines_below(element) if line]
-        if self._begun:
-            lines.append(_Paragraph(self._begun).text())
-        self._begun = pieces
+        if self.begun:
+            lines.append(_Paragraph(self.begun).text())
+        self.begun = pieces
         return lines
 
     def _lines_below(self, element: ET.Element) -> Iterator[str]:
@@ -316,42 +310,45 @@ class _Reader:
 
     def _add(self, read: _Paragraph) -> None:
         text, level = read.text(), read.level
-        if text and level is None and (read.is_link() or read.is_contents):
-            self._links.append(text)
+        # Its letters only lead to other places of the document; numbers may be between them.
+        letters = [piece.is_link for piece in read.pieces if any(map(str.isalpha, piece.text))]
+        is_link = bool(letters) and all(letters)
+        if text and level is None and (is_link or read.is_contents):
+            self.links.append(text)
         elif text:
             self._end_links()
             if level is None:
-                self._builder.add(f"{BULLET} {text}" if read.is_item else text)
+                self.builder.add(f"{BULLET} {text}" if read.is_item else text)
             else:
-                self._builder.heading(level, text)
+                self.builder.heading(level, text)
         for box in read.boxes:
             self._blocks(box)
         for mark, note in read.notes:
             if lines := self._lines(note):
-                self._builder.add("\n".join([f"{mark} {lines[0]}".strip(), *lines[1:]]))
+                self.builder.add("\n".join([f"{mark} {lines[0]}".strip(), *lines[1:]]))
 
     def _end_links(self) -> None:
         """Add lines of few links; leave out those of more, which are a table of contents."""
-        links, self._links = self._links, []
+        links, self.links = self.links, []
         if len(links) < _MIN_LINKS:
             for line in links:
-                self._builder.add(line)
+                self.builder.add(line)
 
     def _paragraph(self, element: ET.Element) -> _Paragraph:
         style = _value(element, "pPr", "pStyle")
-        mark = self._numbering.mark(element, style)
+        mark = self.numbering.mark(element, style)
         stated = _value(element, "pPr", "outlineLvl")
-        level = _heading_level(stated) if stated else self._styles.level(style)
-        is_contents = _CONTENTS.fullmatch(self._styles.name(style)) is not None
+        level = _heading_level(stated) if stated else self.styles.level(style)
+        is_contents = _CONTENTS.fullmatch(self.styles.name(style)) is not None
         read = _Paragraph(
-            self._begun,
+            self.begun,
             level=level,
             is_item=mark == BULLET,
             is_contents=is_contents,
         )
-        self._begun = []
-        self._inline(element, read, _Form(is_hidden=self._styles.is_hidden(style)))
-        for opened in self._fields:
+        self.begun = []
+        self._inline(element, read, _Form(is_hidden=self.styles.is_hidden(style)))
+        for opened in self.fields:
             # Without an end it would take the rest of the document.
             if not opened.has_result:
                 opened.has_result = True
@@ -361,57 +358,53 @@ class _Reader:
         is_deleted = any(_child(element, "pPr", "rPr", name) is not None for name in ("del", "moveFrom"))
         frame = _child(element, "pPr", "framePr")
         if is_deleted or (frame is not None and attribute(frame, "dropCap") not in {"", "none"}):
-            self._begun, read.pieces = read.pieces, []
+            self.begun, read.pieces = read.pieces, []
         return read
 
     def _inline(self, element: ET.Element, read: _Paragraph, form: _Form) -> None:
         for child in element:
             tag = local_name(child)
-            if tag in {"t", *_BREAKS}:
-                self._write(read, _BREAKS.get(tag) or child.text or "", form)
-            elif tag in _INLINE:
-                _INLINE[tag](self, child, read, form)
-            elif tag not in _UNREAD:
-                self._inline(child, read, form)
+            if tag in _UNREAD:
+                continue
+            match tag:
+                case "t" | "br" | "cr" | "tab" | "ptab" | "noBreakHyphen":
+                    self._write(read, _BREAKS.get(tag) or child.text or "", form)
+                case "r":
+                    self._read_run(child, read, form)
+                case "hyperlink":
+                    is_link = attribute(child, "anchor") != "" and not relation_id(child)
+                    self._inline(child, read, form._replace(is_link=form.is_link or is_link))
+                case "sym":
+                    self._write(read, _symbol(attribute(child, "char"), attribute(child, "font")), form)
+                case "fldChar" | "instrText":
+                    self._read_field(child, read, form)
+                case "footnoteReference" | "endnoteReference" | "commentReference":
+                    self._read_reference(child, read, form)
+                case "oMath" | "oMathPara":
+                    self._write(read, equation_text(child), form)
+                case "sdt" if (box := _child(child, "sdtPr", "checkbox")) is not None:
+                    self._write(read, _tick(_is_on(box, "checked")), form)
+                case "drawing" | "pict" | "object":
+                    self._read_drawing(child, read, form)
+                case "txbxContent":
+                    read.boxes.append(child)
+                case "AlternateContent":
+                    self._read_alternatives(child, read, form)
+                case _:
+                    self._inline(child, read, form)
 
-    def read_run(self, run: ET.Element, read: _Paragraph, form: _Form) -> None:
+    def _read_run(self, run: ET.Element, read: _Paragraph, form: _Form) -> None:
         properties = _child(run, "rPr")
         if properties is not None:
             is_hidden = _is_on(properties, "vanish")
             if is_hidden is None:
-                is_hidden = form.is_hidden or self._styles.is_hidden(_value(properties, "rStyle"))
+                is_hidden = form.is_hidden or self.styles.is_hidden(_value(properties, "rStyle"))
             fonts = _child(properties, "rFonts")
             font = "" if fonts is None else attribute(fonts, "ascii") or attribute(fonts, "hAnsi")
             form = form._replace(raised=_value(properties, "vertAlign"), font=font, is_hidden=is_hidden)
         self._inline(run, read, form)
 
-    def read_link(self, link: ET.Element, read: _Paragraph, form: _Form) -> None:
-        is_link = attribute(link, "anchor") != "" and not relation_id(link)
-        self._inline(link, read, form._replace(is_link=form.is_link or is_link))
-
-    def read_symbol(self, symbol: ET.Element, read: _Paragraph, form: _Form) -> None:
-        self._write(read, _symbol(attribute(symbol, "char"), attribute(symbol, "font")), form)
-
-    def read_equation(self, equation: ET.Element, read: _Paragraph, form: _Form) -> None:
-        self._write(read, equation_text(equation), form)
-
-    def read_instruction(self, instruction: ET.Element, read: _Paragraph, form: _Form) -> None:
-        del read, form
-        if self._fields and not self._fields[-1].has_result:
-            self._fields[-1].instruction += instruction.text or ""
-
-    def read_control(self, control: ET.Element, read: _Paragraph, form: _Form) -> None:
-        box = _child(control, "sdtPr", "checkbox")
-        if box is None:
-            self._inline(control, read, form)
-        else:
-            self._write(read, _tick(_is_on(box, "checked")), form)
-
-    def read_box(self, box: ET.Element, read: _Paragraph, form: _Form) -> None:
-        del form
-        read.boxes.append(box)
-
-    def read_alternatives(self, alternatives: ET.Element, read: _Paragraph, form: _Form) -> None:
+    def _read_alternatives(self, alternatives: ET.Element, read: _Paragraph, form: _Form) -> None:
         """Read the first form for which there is something to show."""
         before = len(read.pieces) + len(read.boxes)
         for alternative in alternatives:
@@ -420,45 +413,49 @@ class _Reader:
 
     def _write(self, read: _Paragraph, text: str, form: _Form) -> None:
         """Add text as it is shown; that among the instruction of a field is kept there."""
-        if not text or (form.is_hidden and text.strip() and self._builder.hidden.leaves_out("hidden text")):
+        if not text or (form.is_hidden and text.strip() and self.builder.hidden.leaves_out("hidden text")):
             return
         if form.font in _SYMBOLS:
             text = "".join(_symbol(f"{ord(sign):X}", form.font) if ord(sign) in _PRIVATE else sign for sign in text)
-        opened = next((field for field in reversed(self._fields) if not field.has_result), None)
+        opened = next((field for field in reversed(self.fields) if not field.has_result), None)
         if opened is not None:
             opened.shown += text
             return
-        is_link = form.is_link or any(field.is_link for field in self._fields)
+        is_link = form.is_link or any(field.is_link for field in self.fields)
         read.pieces.append(_Piece(text, form.raised, is_link))
 
-    def read_field_mark(self, mark: ET.Element, read: _Paragraph, form: _Form) -> None:
+    def _read_field(self, mark: ET.Element, read: _Paragraph, form: _Form) -> None:
+        """Read the beginning, a part of the instruction, the separator or the end of a field."""
         kind = attribute(mark, "fldCharType")
-        if kind == "begin":
+        if local_name(mark) == "instrText":
+            if self.fields and not self.fields[-1].has_result:
+                self.fields[-1].instruction += mark.text or ""
+        elif kind == "begin":
             self._write(read, _choice_in_field(mark), form)
             # Some files begin fields that they never end.
-            self._fields = [*self._fields[-_MAX_FIELDS:], _Field()]
-        elif kind == "separate" and self._fields:
-            opened = self._fields[-1]
+            self.fields = [*self.fields[-_MAX_FIELDS:], _Field()]
+        elif kind == "separate" and self.fields:
+            opened = self.fields[-1]
             opened.has_result, opened.is_link = True, _SITE_LINK.match(opened.instruction) is not None
-        elif kind == "end" and self._fields:
-            ended = self._fields.pop()
+        elif kind == "end" and self.fields:
+            ended = self.fields.pop()
             if not ended.has_result:
                 instruction = ended.instruction + ended.shown
                 self._write(read, field_signs(instruction) or ended.shown, form)
 
-    def read_reference(self, reference: ET.Element, read: _Paragraph, form: _Form) -> None:
+    def _read_reference(self, reference: ET.Element, read: _Paragraph, form: _Form) -> None:
         """Write the mark of a note, and have the note follow the paragraph; a comment has no mark."""
         kind, note_id = local_name(reference).removesuffix("Reference"), attribute(reference, "id")
         key = kind, note_id
         note = self.notes.pop(key, None)
         if kind == "comment":
             read.notes += [("", note)] if note is not None else []
-        elif note is not None or key in self._marks:
-            mark = f"[{self._marks.setdefault(key, len(self._marks) + 1)}]"
+        elif note is not None or key in self.marks:
+            mark = f"[{self.marks.setdefault(key, len(self.marks) + 1)}]"
             self._write(read, mark, form._replace(raised=""))
             read.notes += [(mark, note)] if note is not None else []
 
-    def read_drawing(self, drawing: ET.Element, read: _Paragraph, form: _Form) -> None:
+    def _read_drawing(self, drawing: ET.Element, read: _Paragraph, form: _Form) -> None:
         """Read the text boxes and the WordArt of a drawing; of one without text what its author says that it shows."""
         before = len(read.pieces) + len(read.boxes)
         self._inline(drawing, read, form)
@@ -479,7 +476,7 @@ class _Reader:
         cells = [list(_below(row, "tc")) for row in rows]
         # One that only arranges text on the page: its cells are read one by one.
         is_layout = max(map(len, cells), default=0) < 2 or any(
-            local_name(each) == "tbl" or (local_name(each) == "pStyle" and self._styles.level(attribute(each, "val")))
+            local_name(each) == "tbl" or (local_name(each) == "pStyle" and self.styles.level(attribute(each, "val")))
             for row in rows
             for each in row.iter()
         )
@@ -490,7 +487,7 @@ class _Reader:
             return
         heads = [_is_on(_child(row, "trPr"), "tblHeader") for row in rows]
         count = next((at for at, is_head in enumerate(heads) if not is_head), len(heads))
-        self._builder.add_table(expand_spans(self._cells(rows, cells)), head_rows=count if count < len(rows) else 0)
+        self.builder.add_table(expand_spans(self._cells(rows, cells)), head_rows=count if count < len(rows) else 0)
 
     def _cells(self, rows: Sequence[ET.Element], cells: Sequence[Sequence[ET.Element]]) -> list[list[Cell]]:
         """Return the cells of a table; one that is merged downwards states the rows that it covers."""
@@ -516,22 +513,6 @@ class _Reader:
             table.append(read)
             above = going_on
         return table
-
-
-# The elements of a paragraph that are read in their own way.
-_INLINE: dict[str, Callable[[_Reader, ET.Element, _Paragraph, _Form], None]] = {
-    "r": _Reader.read_run,
-    "hyperlink": _Reader.read_link,
-    "sym": _Reader.read_symbol,
-    "fldChar": _Reader.read_field_mark,
-    "instrText": _Reader.read_instruction,
-    **dict.fromkeys(("footnoteReference", "endnoteReference", "commentReference"), _Reader.read_reference),
-    **dict.fromkeys(("oMath", "oMathPara"), _Reader.read_equation),
-    "sdt": _Reader.read_control,
-    **dict.fromkeys(("drawing", "pict", "object"), _Reader.read_drawing),
-    "txbxContent": _Reader.read_box,
-    "AlternateContent": _Reader.read_alternatives,
-}
 
 
 def _below(element: ET.Element, tag: str) -> Iterator[ET.Element]:

@@ -23,9 +23,9 @@ from typing import Protocol
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
 from mcp_servers.knowledge.ocr.rules import (
     HALF_LONG,
+    LABEL,
     LONG,
     decisions,
-    is_before_label,
     is_mark,
     long_mark,
     replace_characters,
@@ -148,7 +148,7 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         position: character
         for position, character in parse_answer(unsure_excerpts, answer).items()
         # If only the letter is uncertain, an unchanged dash is not an answer.
-        if character != text[position] or is_before_label(text, position)
+        if character != text[position] or LABEL.match(text, position + 1)
     }
     undecided = tuple(position for position in unsure if position not in judged)
     return NormalizedText(text, replace_characters(by_rules, judged), unsure=undecided)

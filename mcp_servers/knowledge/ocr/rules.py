@@ -51,7 +51,8 @@ _SUFFIX = re.compile(
 )
 # Hiragana that begin another word after a noun, not a particle, する or です.
 _NEXT_WORD = re.compile("[あいうえおきけそつひふむめゆよりるれろわん]")
-_LABEL = re.compile(r"[^\W_\u3041-\u30ff\u3400-\u9fff々〆]")
+# A letter or digit: before it a hyphen is as likely as ー.
+LABEL = re.compile(r"[^\W_\u3041-\u30ff\u3400-\u9fff々〆]")
 _NEVER_LONG = frozenset("ンッーヽヾ")
 _KANA = [chr(code) for code in range(0x30A1, 0x30FB)]
 # Shorter words are in others by chance; longer ones are compounds.
@@ -82,11 +83,6 @@ def listed_words() -> frozenset[str]:
     files = (Path(__file__).with_name(name) for name in ("katakana.txt", "recent.txt"))
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
-
-
-def is_before_label(text: str, position: int) -> bool:
-    """True if a letter or digit follows: there a hyphen is as likely as ー."""
-    return _LABEL.match(text, position + 1) is not None
 
 
 def replace_characters(text: str, changes: Mapping[int, str]) -> str:
@@ -163,7 +159,7 @@ class _Run(NamedTuple):
             right = [LONG if is_mark(letter) else letter for letter in self.letters[at + 1 : at + _LONGEST]]
             return self._inside(before, "".join(right)), True
         is_word, is_long_word = self._ends_in_word(before, _PART), self._ends_in_word(before + LONG, _COVERING)
-        if _LABEL.match(self.following):
+        if LABEL.match(self.following):
             is_both = is_word and is_long_word
             is_number = is_both and self.following[0].isdecimal() and not is_misread
             return "" if is_number or not is_long_word else LONG, not is_both

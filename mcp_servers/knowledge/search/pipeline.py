@@ -20,11 +20,11 @@ import numpy as np
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.models import words_weight
+from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search import ranking
 from mcp_servers.knowledge.search.probability import NO_ANSWER, PassageFigures, is_unanswered, probability
-from mcp_servers.knowledge.search.question import FollowUp, UnderstoodQuery, follow_up, is_follow_up, understand
+from mcp_servers.knowledge.search.question import MAX_PREVIOUS, FollowUp, UnderstoodQuery, is_follow_up, understand
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
@@ -80,28 +80,26 @@ def select_bases(
     return [base for base in bases if base.key in routed or base.key not in similarity]
 
 
+@dataclass(frozen=True)
 class QueryVectors:
     """Vectors of one query, made once per embedder and on demand."""
 
-    def __init__(self, query: str, embedders: Mapping[str, Embedder]) -> None:
-        self._query = query
-        self._embedders = embedders
-        self._vectors: dict[str, Vectors | str] = {}
+    query: str
+    embedders: Mapping[str, Embedder]
+    made: dict[str, Vectors | str] = field(default_factory=dict[str, "Vectors | str"])
 
     async def of(self, name: str) -> Vectors | str:
         """Return the vector of an embedder, or a sentence explaining its absence."""
-        if name not in self._vectors:
-            self._vectors[name] = await self._embed(name)
-        return self._vectors[name]
-
-    async def _embed(self, name: str) -> Vectors | str:
-        embedder = self._embedders.get(name)
-        if embedder is None:
-            return f"the search by vectors was left out: its vectors are of {name}, which is not configured"
-        try:
-            return await embedder.embed_query(self._query)
-        except EngineUnreachableError as error:
-            return f"the search by vectors was left out: {error.words}"
+        if name not in self.made:
+            embedder, left_out = self.embedders.get(name), "the search by vectors was left out:"
+            if embedder is None:
+                self.made[name] = f"{left_out} its vectors are of {name}, which is not configured"
+            else:
+                try:
+                    self.made[name] = await embedder.embed_query(self.query)
+                except EngineUnreachableError as error:
+                    self.made[name] = f"{left_out} {error.words}"
+        return self.made[name]
 
 
 CROSS_ENCODED = 10
@@ -161,7 +159,10 @@ class Pipeline:
         """
         if not (request.previous and is_follow_up(request.query)):
             return await self._search(bases, request, access, trace, None)
-        continued = follow_up(request.previous, request.query)
+        # Of a long question before, only the beginning counts.
+        previous = request.previous[:MAX_PREVIOUS]
+        joined = f"{previous}\n{request.query}"
+        continued = FollowUp(joined, understand(request.query), understand(previous))
         tries: list[tuple[tuple[Hit, ...], Trace]] = []
         for query, context in ((continued.joined, continued), (request.query, None)):
             attempt = Trace(trace.is_enabled)
@@ -188,7 +189,7 @@ class Pipeline:
         for base in routed:
             ranked += await self._search_base(query, base)
         ranked.sort(key=lambda scored: -scored.score)
-        return await self._finish(query, ranked[: _chunks_needed(request)])
+        return await self._finish(query, ranked[: max(request.max_results, CROSS_ENCODED)])
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
         """Stage 1: choose knowledge bases."""
@@ -215,8 +216,14 @@ class Pipeline:
 
     async def _explain_filter(self, query: _Query, bases: Sequence[StoredBase]) -> None:
         """Stage 2 runs inside the queries of stage 3; count its documents for explanations."""
-        input_text = _access_text(query.access) + _filter_text(query.request)
-        if query.visible.passes_everything:
+        access, request = query.access, query.request
+        if access.is_unrestricted:
+            input_text = "no limits"
+        else:
+            input_text = f"tenant {access.tenant!r}, department {access.department!r}, clearance {access.clearance}"
+        input_text += f", collection {request.collection!r}" if request.collection is not None else ""
+        input_text += "".join(f", {name} = {value!r}" for name, value in request.fields.items())
+        if not query.visible.sql:
             query.trace.skip("metadata filter", input_text, "nothing limits the documents")
         elif query.trace.is_enabled:
             with query.trace.stage("metadata filter", input_text) as stage:
@@ -230,7 +237,7 @@ class Pipeline:
         """Stages 3 to 5 in one base."""
         if not base.base.embedder:
             await self._dense(query, base)
-            arguments = (self._search_words, query, base)
+            arguments = (self._rerank, query, base, None, NO_NEIGHBOURS)
             return await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads)
         words: _SparseResult | None = None
         nearest = NO_NEIGHBOURS
@@ -258,7 +265,7 @@ class Pipeline:
 
     async def _dense(self, query: _Query, base: StoredBase) -> NearestChunks:
         """Stage 3, vectors."""
-        input_text = f"the question as a vector, {_base_text(base)}"
+        input_text = f"the question as a vector, {base.chunks} chunks of {base.base.name}"
         if not base.base.embedder:
             query.trace.skip("dense", input_text, "this knowledge base has no vectors")
             return NO_NEIGHBOURS
@@ -328,13 +335,10 @@ class Pipeline:
             }
         return {key: total for key, total in totals.items() if total is not None}
 
-    def _search_words(self, connection: Transaction, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
-        return self._rerank(connection, query, base, self._sparse(connection, query, base), NO_NEIGHBOURS)
-
     def _sparse(self, connection: Transaction, query: _Query, base: StoredBase) -> _SparseResult:
         understood = query.understood
         terms = list(dict.fromkeys(understood.analysis.terms))
-        with query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage:
+        with query.trace.stage("sparse", f"{len(terms)} terms, {base.chunks} chunks of {base.base.name}") as stage:
             now, keys = base_by_key(connection, base.key), ranking.term_keys(understood)
             frequencies, weights = self._weights(connection, understood, now)
             chosen = ranking.select_terms({term: frequencies[term] for term in terms})
@@ -343,7 +347,7 @@ class Pipeline:
             )
             postings = self._terms.postings(connection, now, [*chosen, *other_terms])
             lists = {keys[term]: chunk_keys for term, chunk_keys in postings.items()}
-            maximum = CANDIDATES_PER_SEARCH if query.visible.passes_everything else 0
+            maximum = 0 if query.visible.sql else CANDIDATES_PER_SEARCH
             chunks, sums = ranking.select_chunks(weights, lists, maximum)
             best = visible_chunks(connection, chunks, query.visible, CANDIDATES_PER_SEARCH)
             sums_by_chunk = dict(zip(chunks[best].tolist(), sums[best].tolist(), strict=True))
@@ -390,12 +394,19 @@ class Pipeline:
             if embedding.dimensions != vector.size:
                 return NO_NEIGHBOURS
             visible = query.visible
-            documents = None if visible.passes_everything else visible_document_keys(connection, base.key, visible)
+            documents = visible_document_keys(connection, base.key, visible) if visible.sql else None
             return self._index.nearest(connection, base.key, embedding, vector, documents, CANDIDATES_PER_SEARCH)
 
     def _rerank(
-        self, connection: Transaction, query: _Query, base: StoredBase, words: _SparseResult, nearest: NearestChunks
+        self,
+        connection: Transaction,
+        query: _Query,
+        base: StoredBase,
+        words: _SparseResult | None,
+        nearest: NearestChunks,
     ) -> list[_ScoredChunk]:
+        """Stages 4 and 5; without ``words`` the search by words comes first, in the same transaction."""
+        words = words or self._sparse(connection, query, base)
         with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
             candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
@@ -428,8 +439,9 @@ class Pipeline:
         if is_counted:
             near = np.array([cosines[chunk] for chunk in chunks])
             deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
-        order = ranking.fused_order(ranks, deviations, words_weight(base.base.embedder))
-        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[: _chunks_needed(query.request)].tolist()
+        order = ranking.fused_order(ranks, deviations, known_model(base.base.embedder).words)
+        needed = max(query.request.max_results, CROSS_ENCODED)
+        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[:needed].tolist()
         best_counts = counts.take(np.array(best, np.intp), axis=1)
         in_words = ranking.word_shares(weights, best_counts)
         rivals = ranking.rivals(ranks, profiles)
@@ -447,11 +459,6 @@ class Pipeline:
             is_beyond = least < WEAK and is_unanswered(figures, least)
             ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
         return ranked
-
-
-def _chunks_needed(request: SearchRequest) -> int:
-    """Return the number of chunks that a result may need of one base."""
-    return max(request.max_results, CROSS_ENCODED)
 
 
 def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
@@ -480,20 +487,5 @@ def _chunk_id(document_id: str, name: str) -> str:
     return str(uuid.uuid5(uuid.UUID(document_id), name))
 
 
-def _base_text(base: StoredBase) -> str:
-    return f"{base.chunks} chunks of {base.base.name}"
-
-
 def _best_text(scored: Sequence[tuple[int, float]]) -> str:
     return f", best {scored[0][1]:.3g}" if scored else ""
-
-
-def _access_text(access: Access) -> str:
-    if access.is_unrestricted:
-        return "no limits"
-    return f"tenant {access.tenant!r}, department {access.department!r}, clearance {access.clearance}"
-
-
-def _filter_text(request: SearchRequest) -> str:
-    collection = f", collection {request.collection!r}" if request.collection is not None else ""
-    return collection + "".join(f", {name} = {value!r}" for name, value in request.fields.items())

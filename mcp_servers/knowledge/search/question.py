@@ -64,7 +64,10 @@ _EMPTY = re.compile(
 )
 _MIN_CONTENT_WORDS, _MIN_ENGLISH_WORDS, _MIN_WITH_POINTER = 3, 4, 5
 # A longer question has its own subject, and the words of a longer one before would drown those of this one.
-_MAX_FOLLOW_UP, _MAX_PREVIOUS = 200, 500
+_MAX_FOLLOW_UP, MAX_PREVIOUS = 200, 500
+
+
+_word_analysis = lru_cache(maxsize=8_192)(analyze)
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,6 @@ class FollowUp:
     previous: UnderstoodQuery
 
 
-def follow_up(previous: str, text: str) -> FollowUp:
-    """Return a question with the one before it, of which only the beginning counts if it is long."""
-    previous = previous[:_MAX_PREVIOUS]
-    return FollowUp(f"{previous}\n{text}", understand(text), understand(previous))
-
-
 def _concepts(text: str) -> Iterator[Concept]:
     groups, lengths = _synonyms().groups, _synonyms().lengths
     end_of_last = 0
@@ -162,11 +159,6 @@ def _may_begin(text: str, start: int, word: str) -> bool:
     """Return False for a verb form or a word of hiragana that is the end of another word: 出し in 引き出し."""
     is_part = word in _synonyms().forms or _ONLY_HIRAGANA.fullmatch(word)
     return not is_part or not start or bool(_BEFORE_WORD.fullmatch(text[start - 1]))
-
-
-@lru_cache(maxsize=8_192)
-def _word_analysis(word: str) -> Analysis:
-    return analyze(word)
 
 
 @lru_cache(maxsize=8_192)

@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +73,11 @@ def select_chunks(
     At least the ``maximum`` best ones, all for 0. ``postings`` are by term hash. Counts and lengths are left to the
     re-rank.
     """
+    in_both = partial(np.intersect1d, assume_unique=True)
     by_place = {int(index): postings[key] for index, key in enumerate(weights.hashes.tolist()) if key in postings}
     by_term = {index: chunk_keys for index, chunk_keys in by_place.items() if weights.values[index] > 0}
     alternatives = [
-        (concept, share * concept.value, reduce(_intersection, [by_place[index] for index in indices.tolist()]))
+        (concept, share * concept.value, reduce(in_both, [by_place[index] for index in indices.tolist()]))
         for concept in weights.concepts
         for indices, share in concept.alternatives
         if by_place.keys() >= set(indices.tolist())
@@ -104,10 +105,6 @@ def select_chunks(
         chunks, total = chunks[indices], total[indices]
     order = np.argsort(-total, kind="stable")
     return chunks[order], total[order]
-
-
-def _intersection(chunks: ChunkKeys, other_keys: ChunkKeys) -> ChunkKeys:
-    return np.intersect1d(chunks, other_keys, assume_unique=True)
 
 
 def fuse(*searches: Sequence[int], maximum: int = MAX_CANDIDATES) -> dict[int, float]:
@@ -176,7 +173,11 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
     """Return the weights of a query; ``frequencies`` are document frequencies of all its terms."""
     size = chunks + SURROUNDING_CHUNKS
     rarity = {term: _rarity(frequencies[term], size) for term in set(query.analysis.terms)}
-    present = _present_alternatives(query, frequencies)
+    # The concepts with an alternative whose terms all occur in the base, and these alternatives.
+    pairs = (
+        (concept, [a for a in concept.alternatives if all(map(frequencies.get, a.terms))]) for concept in query.concepts
+    )
+    present = [(concept, alternatives) for concept, alternatives in pairs if alternatives]
     # A word that no chunk has is as rare as its alternatives together.
     replaced = {
         term: _rarity(_frequency(alternatives, frequencies, size), size)
@@ -203,16 +204,6 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         words=[_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms],
         terms=len(rarity),
     )
-
-
-def _present_alternatives(
-    query: UnderstoodQuery, frequencies: Mapping[str, int]
-) -> list[tuple[Concept, list[Alternative]]]:
-    """Return the concepts with an alternative whose terms all occur in the base, and these alternatives."""
-    pairs = (
-        (concept, [a for a in concept.alternatives if all(map(frequencies.get, a.terms))]) for concept in query.concepts
-    )
-    return [(concept, alternatives) for concept, alternatives in pairs if alternatives]
 
 
 def _term_weights(
@@ -322,7 +313,7 @@ def word_shares(weights: QueryWeights, counts: Figures) -> Figures:
     total = sum(word.value for word in weights.words)
     if not total or not counts.size:
         return shares + 1.0
-    has, occurring = np.minimum(counts, 1.0), _occurring(counts)
+    has, occurring = np.minimum(counts, 1.0), frozenset(np.flatnonzero(counts.any(axis=1)).tolist())
     for word in weights.words:
         covered: Figures = has[word.own].mean(axis=0) if word.own.size else np.zeros(shares.size)
         for terms in word.alternatives:
@@ -401,15 +392,10 @@ def _saturate(counts: Figures, profiles: Sequence[Profile], average_length: floa
     return counts * ((K1 + 1) / (counts + K1 * (1 - B + B * lengths / max(average_length, 1.0))))
 
 
-def _occurring(table: Figures) -> frozenset[int]:
-    """Return the rows of a table that are not empty."""
-    return frozenset(np.flatnonzero(table.any(axis=1)).tolist())
-
-
 def _sums(weights: QueryWeights, table: Figures) -> Figures:
     """Return the weight of the terms of each column of a table, an alternative instead of its word if that is more."""
     total = weights.values @ table
-    occurring = _occurring(table)
+    occurring = frozenset(np.flatnonzero(table.any(axis=1)).tolist())
     for concept in weights.concepts:
         # Most alternatives are in none of the profiles.
         alternative_sums = [

@@ -27,11 +27,6 @@ class SqlFilter:
     sql: str = ""  # empty: every document passes
     parameters: tuple[object, ...] = ()
 
-    @property
-    def passes_everything(self) -> bool:
-        """True if the join with ``document`` can be omitted."""
-        return not self.sql
-
     def and_sql(self) -> str:
         """Return the condition for appending to another."""
         return f" AND {self.sql}" if self.sql else ""

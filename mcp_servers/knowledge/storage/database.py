@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,8 +35,8 @@ def marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
-class Rows(Protocol):
-    """Result of a statement."""
+class Rows(Iterable[Any], Protocol):
+    """Result of a statement; iterating yields the rows that are left."""
 
     @property
     def rowcount(self) -> int:
@@ -49,10 +49,6 @@ class Rows(Protocol):
 
     def fetchall(self) -> list[Any]:
         """Return the rows that are left."""
-        ...
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rows that are left."""
         ...
 
 

@@ -70,7 +70,9 @@ def unchanged_document(connection: Transaction, base: StoredBase, new: NewDocume
     there = old if old.document.chunks else _same_content(connection, base.key, new)
     compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
     is_unchanged = all(getattr(old.document, name) == getattr(new, name) for name in compared)
-    return _already_there(there) if is_unchanged and there and there.document.chunks == len(new.chunks) else None
+    if not is_unchanged or there is None or there.document.chunks != len(new.chunks):
+        return None
+    return AddResult(there.document.id, there.document.version, there.document.chunks, is_new=False)
 
 
 def write_document(connection: Transaction, base: StoredBase, prepared: PreparedDocument, access: Access) -> AddResult:
@@ -82,13 +84,13 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
     if unchanged := unchanged_document(connection, base, new, access):
         return unchanged
     if old:
-        remove_place(connection, old)
+        remove_document(connection, old, every_place=False)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
     there = _same_content(connection, base.key, new)
     if there and there.document.chunks == len(new.chunks):
         if new.uri:
             _insert(connection, base, replace(new, chunks=()), document_id, version)
-        return _already_there(there)
+        return AddResult(there.document.id, there.document.version, there.document.chunks, is_new=False)
     key = _insert(connection, base, new, document_id, version)
     connection.executemany(
         "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)",
@@ -105,31 +107,24 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
     return AddResult(document_id, version, len(chunks), is_new=True)
 
 
-def remove_place(connection: Transaction, stored: StoredDocument) -> None:
-    """Remove a document from its place; if its content is at another one, the document goes on there."""
-    remaining = _places(connection, stored)
-    if not remaining:
-        _delete(connection, stored)
+def remove_document(connection: Transaction, stored: StoredDocument, *, every_place: bool) -> None:
+    """Delete a document with its index entries; its collection remains.
+
+    Without ``every_place`` it is removed from its place only: if its content is at another one, it goes on there.
+    """
+    others = _places(connection, stored)
+    if others and not every_place:
+        # The row of the chunks stays: searches keep its key in memory.
+        connection.execute("DELETE FROM document WHERE id = ?", (others[0].key,))
+        other = others[0].document
+        values = (other.id, other.title, other.uri, other.version, other.created, stored.key)
+        sql = "UPDATE document SET uuid = ?, title = ?, uri = ?, version = ?, created = ? WHERE id = ?"
+        connection.execute(sql, values)
         return
-    # The row of the chunks stays: searches keep its key in memory.
-    connection.execute("DELETE FROM document WHERE id = ?", (remaining[0].key,))
-    other = remaining[0].document
-    values = (other.id, other.title, other.uri, other.version, other.created, stored.key)
-    sql = "UPDATE document SET uuid = ?, title = ?, uri = ?, version = ?, created = ? WHERE id = ?"
-    connection.execute(sql, values)
-
-
-def delete_document(connection: Transaction, stored: StoredDocument) -> None:
-    """Delete a document at all of its places, with its index entries; its collection remains."""
-    for place in _places(connection, stored):
-        _delete(connection, place)
-    _delete(connection, stored)
-
-
-def _delete(connection: Transaction, stored: StoredDocument) -> None:
-    remove_document_chunks(connection, stored.base, stored.key)
-    remove_vectors(connection, stored.key)
-    connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
+    for place in (*others, stored):
+        remove_document_chunks(connection, place.base, place.key)
+        remove_vectors(connection, place.key)
+        connection.execute("DELETE FROM document WHERE id = ?", (place.key,))
 
 
 def document_by_id(connection: Transaction, document_id: str, access: Access) -> StoredDocument:
@@ -159,7 +154,7 @@ def documents_of(
     condition = "" if every_place else condition
     rows = connection.execute(
         f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
-        (base, *parameters, *visible.parameters, _limit(page), page.offset),
+        (base, *parameters, *visible.parameters, NO_LIMIT if page.limit < 0 else page.limit, page.offset),
     )
     documents = [_document(row) for row in rows]
     are_repeated = "SELECT 1 FROM document WHERE base = ? AND chunks = 0"
@@ -202,13 +197,9 @@ def chunks_of(connection: Transaction, document_id: str, page: Page = ALL) -> li
     rows = connection.execute(
         "SELECT text, chunk.headings, page FROM chunk JOIN document ON document.id = chunk.document WHERE uuid = ?"
         " ORDER BY position LIMIT ? OFFSET ?",
-        (document_id, _limit(page), page.offset),
+        (document_id, NO_LIMIT if page.limit < 0 else page.limit, page.offset),
     )
     return [NewChunk(text, tuple(json.loads(headings)), page) for text, headings, page in rows]
-
-
-def _limit(page: Page) -> int:
-    return page.limit if page.limit >= 0 else NO_LIMIT
 
 
 def tenant_chunks(connection: Transaction, tenant: str) -> int:
@@ -261,10 +252,6 @@ def _same_content(connection: Transaction, base: int, document: Document | NewDo
 def _places(connection: Transaction, stored: StoredDocument) -> list[StoredDocument]:
     """Return the other places of a document."""
     return _of_content(connection, stored.base, stored.document, "= 0") if stored.document.chunks else []
-
-
-def _already_there(stored: StoredDocument) -> AddResult:
-    return AddResult(stored.document.id, stored.document.version, stored.document.chunks, is_new=False)
 
 
 def _insert(connection: Transaction, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -66,24 +67,16 @@ def _stored_term(term: str) -> str:
     return f"{term[:50]}\x01{hashlib.sha256(term.encode()).hexdigest()}"
 
 
-def _range(term: str) -> tuple[str, str] | None:
-    """Return the first string that begins with a character and the first after them; None for a whole term."""
-    if len(term) != 1 or term.isascii():
-        return None
-    # After U+D7FF there are no characters up to U+E000.
-    return term, "\ue000" if term == "\ud7ff" else chr(ord(term) + 1)
-
-
+@dataclass(frozen=True)
 class PostingTable:
     """A row for each chunk and term; implements ``TermIndex``."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
-        self._connection = connection
+    connection: Connection[Any]
 
     def create(self, base: int, version: int = 0) -> None:
         """See ``TermIndex``."""
         self._replace(base, "version > 0")
-        self._connection.execute("INSERT INTO term_index (base, version) VALUES (%s, %s)", (base, version))
+        self.connection.execute("INSERT INTO term_index (base, version) VALUES (%s, %s)", (base, version))
 
     def drop(self, base: int) -> None:
         """See ``TermIndex``; the rows are deleted by ``delete_replaced`` of any base."""
@@ -92,7 +85,7 @@ class PostingTable:
     def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
         """See ``TermIndex``."""
         (index, last), rows = self._index(base, version), 0
-        with self._connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             with cursor.copy("COPY posting (term_index, chunk, term) FROM STDIN") as copy:
                 for chunk, terms in chunks:
                     last, rows = max(last, chunk), rows + 1
@@ -106,7 +99,7 @@ class PostingTable:
         index, _ = self._index(base, version)
         sql = "DELETE FROM posting WHERE term_index = %s AND term = ANY(%s) AND chunk = %s"
         rows = [(index, list({_stored_term(term) for term in terms.split()}), chunk) for chunk, terms in chunks]
-        with self._connection.cursor() as cursor:
+        with self.connection.cursor() as cursor:
             cursor.executemany(sql, rows)
 
     def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
@@ -127,13 +120,13 @@ class PostingTable:
     def last(self, base: int, version: int) -> int | None:
         """See ``TermIndex``."""
         sql = "SELECT last FROM term_index WHERE base = %s AND version = %s"
-        row = self._connection.execute(sql, (base, version)).fetchone()
+        row = self.connection.execute(sql, (base, version)).fetchone()
         return row[0] if row else None
 
     def replace(self, base: int, version: int) -> None:
         """See ``TermIndex``."""
         self._replace(base, "version = 0")
-        self._connection.execute("UPDATE term_index SET version = 0 WHERE base = %s AND version = %s", (base, version))
+        self.connection.execute("UPDATE term_index SET version = 0 WHERE base = %s AND version = %s", (base, version))
 
     def merge(self, base: int, seconds: float, version: int = 0) -> bool:
         """See ``TermIndex``; PostgreSQL does it by itself."""
@@ -143,45 +136,48 @@ class PostingTable:
     def has_replaced(self, base: int) -> bool:
         """See ``TermIndex``."""
         del base
-        return self._connection.execute("SELECT 1 FROM term_index WHERE version = -1 LIMIT 1").fetchone() is not None
+        return self.connection.execute("SELECT 1 FROM term_index WHERE version = -1 LIMIT 1").fetchone() is not None
 
     def delete_replaced(self, base: int) -> bool:
         """See ``TermIndex``; also of bases that were removed."""
         del base
         end = time.monotonic() + BATCH_S
-        row = self._connection.execute("SELECT id FROM term_index WHERE version = -1 LIMIT 1").fetchone()
+        row = self.connection.execute("SELECT id FROM term_index WHERE version = -1 LIMIT 1").fetchone()
         if row is None:
             return False
         rows = f"ARRAY(SELECT ctid FROM posting WHERE term_index = %s LIMIT {_DELETED_ROWS})"
-        while self._connection.execute(cast("Any", f"DELETE FROM posting WHERE ctid = ANY({rows})"), row).rowcount:
+        while self.connection.execute(cast("Any", f"DELETE FROM posting WHERE ctid = ANY({rows})"), row).rowcount:
             if time.monotonic() > end:
                 return True
-        self._connection.execute("DELETE FROM term_index WHERE id = %s", row)
+        self.connection.execute("DELETE FROM term_index WHERE id = %s", row)
         return True
 
     def _index(self, base: int, version: int) -> tuple[int, int]:
         sql = "SELECT id, last FROM term_index WHERE base = %s AND version = %s"
-        row = self._connection.execute(sql, (base, version)).fetchone()
+        row = self.connection.execute(sql, (base, version)).fetchone()
         return row or (0, 0)
 
     def _replace(self, base: int, condition: str) -> None:
         sql = f"UPDATE term_index SET version = {_REPLACED} WHERE base = %s AND {condition}"
-        self._connection.execute(cast("Any", sql), (base,))
+        self.connection.execute(cast("Any", sql), (base,))
 
     def _select(self, base: int, terms: Sequence[str], exact: str, prefix: str) -> dict[str, Any]:
-        """Return a figure of each term: ``whole`` selects it with the term, ``begun`` that of terms that begin so."""
+        """Return a figure of each term: ``exact`` selects it with the term, ``prefix`` that of terms that begin so."""
         index, _ = self._index(base, 0)
-        stored = {_stored_term(term): term for term in terms if _range(term) is None}
+        # A single character is a prefix of bigrams.
+        prefixes = [term for term in terms if len(term) == 1 and not term.isascii()]
+        stored = {_stored_term(term): term for term in terms if term not in prefixes}
         rows: Iterable[tuple[str, Any]] = ()
         if stored:
             sql = f"{exact} FROM posting WHERE term_index = %s AND term = ANY(%s) GROUP BY term"
-            rows = self._connection.execute(cast("Any", sql), (index, list(stored)))
+            rows = self.connection.execute(cast("Any", sql), (index, list(stored)))
         figures = {stored[term]: figure for term, figure in rows}
         sql = f"{prefix} FROM posting WHERE term_index = %s AND term >= %s AND term < %s"
-        for term in terms:
-            if (limits := _range(term)) is not None:
-                row = self._connection.execute(cast("Any", sql), (index, *limits)).fetchone()
-                figures[term] = row[0] if row else None
+        for term in prefixes:
+            # After U+D7FF there are no characters up to U+E000.
+            end = "\ue000" if term == "\ud7ff" else chr(ord(term) + 1)
+            row = self.connection.execute(cast("Any", sql), (index, term, end)).fetchone()
+            figures[term] = row[0] if row else None
         return figures
 
 

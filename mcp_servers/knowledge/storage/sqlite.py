@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,69 +41,79 @@ from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
 MIGRATIONS = migrations_of(Path(__file__).with_name("schema.sql"))
 
 
+@dataclass(frozen=True)
 class FullTextTables:
     """The full-text tables of the bases; implements ``TermIndex``. The background work merges their segments."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    connection: sqlite3.Connection
 
     def create(self, base: int, version: int = 0) -> None:
         """See ``TermIndex``."""
-        self._drop(base, "rebuilt")
+        for unfinished in self._tables(base, "rebuilt"):
+            self.connection.execute(f"DROP TABLE {unfinished}")
         name = _table(base, version)
         sql = f"CREATE VIRTUAL TABLE {name} USING fts5(terms, content='', detail='none', tokenize='ascii')"
-        self._connection.execute(sql)
+        self.connection.execute(sql)
         # Merging while it writes, FTS5 takes 50 ms for some commits.
         settings = {"automerge": 0, "crisismerge": 64}
-        self._connection.executemany(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", settings.items())
+        self.connection.executemany(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", settings.items())
 
     def drop(self, base: int) -> None:
         """See ``TermIndex``."""
-        self._drop(base, "text", "rebuilt", "replaced", "vocabulary")
+        for kind in ("text", "rebuilt", "replaced", "vocabulary"):
+            for name in self._tables(base, kind):
+                self.connection.execute(f"DROP TABLE {name}")
 
     def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
         """See ``TermIndex``."""
-        self._connection.executemany(f"INSERT INTO {_table(base, version)} (rowid, terms) VALUES (?, ?)", chunks)
+        self.connection.executemany(f"INSERT INTO {_table(base, version)} (rowid, terms) VALUES (?, ?)", chunks)
 
     def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
         """See ``TermIndex``; a contentless table needs the original terms."""
         name = _table(base, version)
-        self._connection.executemany(f"INSERT INTO {name} ({name}, rowid, terms) VALUES ('delete', ?, ?)", chunks)
+        self.connection.executemany(f"INSERT INTO {name} ({name}, rowid, terms) VALUES ('delete', ?, ?)", chunks)
 
     def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
         """See ``TermIndex``."""
         sql = f"SELECT COUNT(*) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
-        return {term: self._connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
+        return {term: self.connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
 
     def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
         """See ``TermIndex``."""
         # One string is twice as fast as a row for each chunk.
         sql = f"SELECT GROUP_CONCAT(rowid) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
-        joined = {term: self._connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
+        joined = {term: self.connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
         return {term: np.fromstring(keys, np.int64, sep=",") if keys else NO_CHUNKS for term, keys in joined.items()}
 
     def last(self, base: int, version: int) -> int | None:
         """See ``TermIndex``."""
         name = _table(base, version)
-        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
+        if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
             return None
-        row = self._connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid DESC LIMIT 1").fetchone()
+        row = self.connection.execute(f"SELECT rowid FROM {name} ORDER BY rowid DESC LIMIT 1").fetchone()
         return row[0] if row else 0
 
     def replace(self, base: int, version: int) -> None:
         """See ``TermIndex``."""
         rebuilt = _table(base, version)
         # All segments in one are searched twice as fast as ten.
-        self._merge(rebuilt, 0, -_MERGED_PAGES)
+        self.connection.execute(f"INSERT INTO {rebuilt} ({rebuilt}, rank) VALUES ('merge', ?)", (-_MERGED_PAGES,))
         # Earlier versions had a vocabulary table as well.
-        self._connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
-        (number,) = self._connection.execute("SELECT MAX(rowid) FROM sqlite_master").fetchone()
-        self._connection.execute(f"ALTER TABLE text_{base:d} RENAME TO replaced_{base:d}_{number:d}")
-        self._connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
+        self.connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
+        (number,) = self.connection.execute("SELECT MAX(rowid) FROM sqlite_master").fetchone()
+        self.connection.execute(f"ALTER TABLE text_{base:d} RENAME TO replaced_{base:d}_{number:d}")
+        self.connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
 
     def merge(self, base: int, seconds: float, version: int = 0) -> bool:
         """See ``TermIndex``."""
-        return self._merge(_table(base, version), seconds, _MERGED_PAGES)
+        name, end = _table(base, version), time.monotonic() + seconds
+        while True:
+            before = self.connection.total_changes
+            self.connection.execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', ?)", (_MERGED_PAGES,))
+            # SQLite, "FTS5", 6.9: fewer than two changes mean that nothing was done.
+            is_left = self.connection.total_changes - before > 1
+            if not is_left or time.monotonic() > end:
+                return is_left
 
     def has_replaced(self, base: int) -> bool:
         """See ``TermIndex``."""
@@ -115,31 +126,17 @@ class FullTextTables:
             for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
                 # The first rows describe the index.
                 query = f"SELECT rowid FROM {name}_{part} WHERE rowid > 10 LIMIT {rows}"
-                while self._connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({query})").rowcount:
+                while self.connection.execute(f"DELETE FROM {name}_{part} WHERE rowid IN ({query})").rowcount:
                     if time.monotonic() > end:
                         return True
-            self._connection.execute(f"DROP TABLE {name}")
+            self.connection.execute(f"DROP TABLE {name}")
             return True
         return False
-
-    def _merge(self, name: str, seconds: float, pages: int) -> bool:
-        end = time.monotonic() + seconds
-        while True:
-            before = self._connection.total_changes
-            self._connection.execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', ?)", (pages,))
-            # SQLite, "FTS5", 6.9: fewer than two changes mean that nothing was done.
-            is_left = self._connection.total_changes - before > 1
-            if not is_left or time.monotonic() > end:
-                return is_left
 
     def _tables(self, base: int, kind: str) -> list[str]:
         sql = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE %' AND name GLOB ?"
         pattern = f"{kind}_{base:d}{'' if kind in ('text', 'vocabulary') else '_*'}"
-        return [name for (name,) in self._connection.execute(sql, (pattern,))]
-
-    def _drop(self, base: int, *kinds: str) -> None:
-        for name in [name for kind in kinds for name in self._tables(base, kind)]:
-            self._connection.execute(f"DROP TABLE {name}")
+        return [name for (name,) in self.connection.execute(sql, (pattern,))]
 
 
 class SQLiteTransaction(sqlite3.Connection):
@@ -251,22 +248,19 @@ class SQLiteDatabase(Database):
         with self._idle_lock:
             connection = self._idle.pop() if self._idle else None
         connection = connection or self._connect()
+        has_failed = False
         try:
             yield connection
         except sqlite3.Error:
-            connection.close()
+            has_failed = True
             raise
-        except BaseException:
-            self._give_back(connection)
-            raise
-        self._give_back(connection)
-
-    def _give_back(self, connection: SQLiteTransaction) -> None:
-        with self._idle_lock:
-            if not self._is_closed:
-                self._idle.append(connection)
-                return
-        connection.close()
+        finally:
+            with self._idle_lock:
+                is_usable = not has_failed and not self._is_closed
+                if is_usable:
+                    self._idle.append(connection)
+            if not is_usable:
+                connection.close()
 
     def _connect(self) -> SQLiteTransaction:
         connection = sqlite3.connect(

@@ -252,7 +252,7 @@ class TermStatistics:
 
 def visible_chunks(connection: Transaction, chunks: ChunkKeys, visible: SqlFilter, maximum: int) -> list[int]:
     """Return the places of the first chunks that are visible."""
-    if visible.passes_everything:
+    if not visible.sql:
         return list(range(min(maximum, chunks.size)))
     allowed: list[int] = []
     for start in range(0, chunks.size, _FILTERED):

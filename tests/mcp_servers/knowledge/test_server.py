@@ -386,7 +386,7 @@ async def test_an_index_is_made_anew_while_searches_go_on(tmp_path: Path) -> Non
         base_id = await tools.base(text=RULES)
         state = await tools.call("reindex", knowledge_base_id=base_id)
         found = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
-        await tools.service.library.wait_idle()
+        await tools.service.library.indexer.wait_idle()
         vectors = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
     assert state.facts["chunks"] == 2
     assert [result.get("weak", False) for result in found.facts["results"]] == [False, True]

@@ -45,7 +45,7 @@ def settings_for(url: str, *models: Any, **more: Any) -> LibrarySettings:
 
 async def wait_idle(library: Library) -> None:
     with anyio.fail_after(60):
-        await library.wait_idle()
+        await library.indexer.wait_idle()
 
 
 async def filled(library: Library, *texts: str) -> str:
@@ -349,9 +349,9 @@ async def test_what_changes_while_vectors_are_made_does_not_end_the_work(
             await embedder.asked.wait()
             await change(library, changing)
             embedder.may_answer.set()
-            await library.wait_idle()
+            await library.indexer.wait_idle()
             other = await library.create("other")
             await library.add(other.id, document("mountain"))
-            await library.wait_idle()
+            await library.indexer.wait_idle()
         state = await library.index_state(other.id)
     assert (state.active_embedder, state.done, state.problem) == ("held", 1, "")

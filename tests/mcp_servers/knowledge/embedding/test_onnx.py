@@ -197,12 +197,12 @@ async def test_a_search_finds_by_meaning_and_another_model_makes_its_own_vectors
             base = await library.create("base")
             for text in ("the ocean", "the peak", "the stream"):
                 await library.add(base.id, document(text))
-            await library.wait_idle()
+            await library.indexer.wait_idle()
             before = await library.index_state(base.id)
             (hit, *_) = (await library.search(SearchRequest("山", base.id, threshold=0))).hits
             assert (hit.content, hit.scores.sparse) == ("the peak", None)
         async with open_library(kept, LibrarySettings(embedder_at(write_embedder(folder, turned=True)))) as library:
-            await library.wait_idle()
+            await library.indexer.wait_idle()
             after = await library.index_state(base.id)
             (hit, *_) = (await library.search(SearchRequest("山", base.id, threshold=0))).hits
             assert hit.content == "the peak"
@@ -219,7 +219,7 @@ async def test_a_damaged_model_costs_its_stage_and_is_reported(tmp_path: Path) -
     async with open_library(tmp_path / "kept", settings) as library:
         base = await library.create("base")
         await library.add(base.id, document("the sea"))
-        await library.wait_idle()
+        await library.indexer.wait_idle()
         assert "cannot be used" in (await library.index_state(base.id)).problem
         result = await library.search(SearchRequest("sea", base.id))
     assert [hit.content for hit in result.hits] == ["the sea"]

@@ -29,7 +29,7 @@ async def test_an_english_question_finds_japanese_text(tmp_path: Path) -> None:
         base = await library.create("house")
         for title, text in texts.items():
             await library.add(base.id, NewDocument(title, (NewChunk(text),), title))
-        await library.wait_idle()
+        await library.indexer.wait_idle()
         for question, title in (("When do I take the dog for a walk?", "犬"), ("When are taxes due?", "税")):
             assert (await library.search(SearchRequest(question, base.id))).hits[0].title == title
 

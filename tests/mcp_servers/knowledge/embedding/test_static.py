@@ -28,7 +28,7 @@ async def test_a_question_in_other_words_finds_its_passage(tmp_path: Path, below
         base = await library.create("base")
         for text in ("海", "山", "川"):
             await library.add(base.id, document(text))
-        await library.wait_idle()
+        await library.indexer.wait_idle()
         assert (await library.search(SearchRequest("peak", base.id))).hits[0].content == "山"
 
 

@@ -32,7 +32,7 @@ async def measured(folder: Path, collection: Collection, embedder: Embedder | No
     """The mean nDCG; the folder is filled when it is empty, and then only given its vectors."""
     async with open_library(folder, LibrarySettings(embedder)) as library:
         base = next(iter(await library.bases()), None) or await load(library, collection.name, collection.passages)
-        await library.wait_idle()
+        await library.indexer.wait_idle()
         assert (await library.base(base.id)).embedder == (embedder.name if embedder else "")
         return await mean_ndcg(library, base, collection.questions)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mcp_servers.knowledge.embedding.models import words_weight
+from mcp_servers.knowledge.embedding.models import known_model
 from mcp_servers.knowledge.search.pipeline import select_bases
 from mcp_servers.knowledge.search.probability import PassageFigures, probability
 from mcp_servers.knowledge.search.question import UnderstoodQuery, understand
@@ -152,8 +152,8 @@ def test_rivals_are_stretches_of_documents_with_as_much() -> None:
 def test_vectors_lead_where_the_words_of_their_model_weigh_little() -> None:
     by_words, deviations = np.array([0.8, 0.2]), np.array([1.0, 4.0])
     assert fused_order(by_words, None, 2.0).argmax() == 0
-    assert fused_order(by_words, deviations, words_weight("bge-m3")).argmax() == 1
-    assert fused_order(by_words, np.array([1.0, 1.2]), words_weight("multilingual-e5-small@1f")).argmax() == 0
+    assert fused_order(by_words, deviations, known_model("bge-m3").words).argmax() == 1
+    assert fused_order(by_words, np.array([1.0, 1.2]), known_model("multilingual-e5-small@1f").words).argmax() == 0
     assert fused_order(np.zeros(2), deviations, 2.0).argmax() == 1
 
 

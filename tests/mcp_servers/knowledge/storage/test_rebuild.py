@@ -117,11 +117,11 @@ async def test_a_rebuild_that_was_interrupted_goes_on_and_one_of_an_older_versio
     assert last[1] is not None
     assert 0 < last[1] <= 120
     async with open_library(tmp_path, LibrarySettings(database_url=database_url)) as opened:
-        await opened.wait_idle()
+        await opened.indexer.wait_idle()
         assert indexes(database) == {"text"}
         assert await found(opened, base_id, "second") == {"second"}
         await opened.reindex(base_id)
-        await opened.wait_idle()
+        await opened.indexer.wait_idle()
         assert await found(opened, base_id, "first") == {"first"}
 
 
