@@ -173,8 +173,8 @@ CHANGES: Mapping[str, Change] = {
                 '    {"media_type": "text/x-heron", "reader": "heron", "endings": ["heron"], "types": []},\n',
             ),
             "mcp_servers/knowledge/importing/parse.py": put(
-                '    "markdown": _reader_of_text(',
-                '    "heron": _reader_of_text(lambda text, _, __: ("Heron", read_plain(text))),\n',
+                '    "markdown": partial(_read_text, ',
+                '    "heron": partial(_read_text, lambda text, _, __: ("Heron", read_plain(text))),\n',
             ),
         },
         "from mcp_servers.knowledge.importing.parse import format_of\n"

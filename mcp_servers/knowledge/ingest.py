@@ -78,9 +78,9 @@ class DocumentWriter:
 
     async def remove(self, uri: str) -> None:
         """Remove the document at this URI, if there is one; its other places remain."""
-        document = await self.library.find(self.base_id, uri, self.access)
-        if document:
-            await self.library.remove(document.id, self.access, every_place=False)
+        documents = await self.library.documents(self.base_id, self.access, uri=uri)
+        if documents:
+            await self.library.remove(documents[0].id, self.access, every_place=False)
 
 
 _STEPS = 2

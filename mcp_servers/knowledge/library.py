@@ -151,11 +151,6 @@ class Library:
                 overview.append((base, Summary(base.id, words, *counts, stored_bases.now())))
             return tuple(overview)
 
-    async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
-        """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
-        documents = await self.documents(base_id, access, uri=uri)
-        return documents[0] if documents else None
-
     @_in_thread
     def documents(
         self,

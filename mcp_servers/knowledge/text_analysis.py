@@ -102,14 +102,10 @@ def _kanji_value(digits: str) -> int:
     return total + digit
 
 
-def analyze(text: str) -> Analysis:
-    """Analyze a stored text; the parts of a name like maxRetryCount are terms as well."""
-    if _HUMPED.search(text):
+def analyze(text: str, *, divides_names: bool = True) -> Analysis:
+    """Analyze a stored text; with ``divides_names`` the parts of a name like maxRetryCount are terms as well."""
+    if divides_names and _HUMPED.search(text):
         text = _CAMEL_CASE.sub(lambda word: f"{word[0]} {_HUMP.sub(' ', word[0])}", text)
-    return _analyze(text)
-
-
-def _analyze(text: str) -> Analysis:
     terms: list[str] = []
     kanji: list[str] = []
     for match in _RUN.finditer(unify_letters(text)):
@@ -131,7 +127,7 @@ def _analyze(text: str) -> Analysis:
 
 def analyze_query(text: str) -> Analysis:
     """Analyze a query, without hiragana bigrams unless few other terms remain."""
-    analysis = _analyze(text)
+    analysis = analyze(text, divides_names=False)
     meaningful = [term for term in analysis.terms if not _GRAMMAR.fullmatch(term)]
     return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else analysis.terms, analysis.kanji)
 

@@ -59,7 +59,9 @@ class BackgroundIndexer:
 
     def wake(self) -> None:
         """Signal that there may be work."""
-        self._clear_idle()
+        # Replaced only when set: waiters hold the current event.
+        if self._idle.is_set():
+            self._idle = anyio.Event()
         self._new_work.set()
 
     async def wait_idle(self) -> None:
@@ -88,16 +90,12 @@ class BackgroundIndexer:
                 with anyio.move_on_after(pause if self.problems else math.inf) as limit:
                     await new_work.wait()
                 pause = min(2 * pause, _MAX_PAUSE_S) if limit.cancelled_caught else _FIRST_PAUSE_S
-                self._clear_idle()
+                if self._idle.is_set():
+                    self._idle = anyio.Event()
 
     def stop(self) -> None:
         """End ``run`` after the current batch is stored."""
         self._scope.cancel()
-
-    def _clear_idle(self) -> None:
-        # Replaced only when set: waiters hold the current event.
-        if self._idle.is_set():
-            self._idle = anyio.Event()
 
     async def _process_base(self, base: StoredBase) -> None:
         try:

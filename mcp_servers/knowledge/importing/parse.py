@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
@@ -285,16 +286,17 @@ def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tup
     return text, tuple(warnings)
 
 
-def _reader_of_text(
-    read: Callable[[str, Blob, Format], tuple[str, list[Passage]]], *, unfolds: bool = False
-) -> _Reader:
-    """Return the reader of a format that is text, whose long lines may be divided, from a function of its text."""
-
-    def reader(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
-        text, warnings = _text(replace(blob, content=unfold(blob.content)) if unfolds else blob, limits)
-        return (*read(text, blob, file_format), warnings)
-
-    return reader
+def _read_text(
+    read: Callable[[str, Blob, Format], tuple[str, list[Passage]]],
+    blob: Blob,
+    file_format: Format,
+    limits: ParseLimits,
+    *,
+    unfolds: bool = False,
+) -> _Parsed:
+    """Read a format that is text, whose long lines may be divided, by a function of its text."""
+    text, warnings = _text(replace(blob, content=unfold(blob.content)) if unfolds else blob, limits)
+    return (*read(text, blob, file_format), warnings)
 
 
 def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
@@ -456,19 +458,20 @@ def _delimiter(text: str) -> str:
 
 
 _READERS: dict[str, _Reader] = {
-    "plain": _reader_of_text(lambda text, _, __: ("", read_plain(text))),
-    "markdown": _reader_of_text(lambda text, _, __: read_markdown(text)),
+    "plain": partial(_read_text, lambda text, _, __: ("", read_plain(text))),
+    "markdown": partial(_read_text, lambda text, _, __: read_markdown(text)),
     # The name with its extension, to distinguish a.c and a.h.
-    "source": _reader_of_text(
-        lambda text, blob, file_format: (PurePosixPath(blob.name).name, read_source(text, file_format.language))
+    "source": partial(
+        _read_text,
+        lambda text, blob, file_format: (PurePosixPath(blob.name).name, read_source(text, file_format.language)),
     ),
-    "csv": _reader_of_text(lambda text, _, file_format: ("", read_csv(text, tabs=file_format is TSV))),
-    "json": _reader_of_text(_json),
-    "jsonl": _reader_of_text(_json_lines),
-    "notebook": _reader_of_text(_notebook),
+    "csv": partial(_read_text, lambda text, _, file_format: ("", read_csv(text, tabs=file_format is TSV))),
+    "json": partial(_read_text, _json),
+    "jsonl": partial(_read_text, _json_lines),
+    "notebook": partial(_read_text, _notebook),
     **dict.fromkeys(("html", "help"), _html),
     **dict.fromkeys(("docx", "xlsx", "pptx", "odt", "fodt", "xls", "doc", "epub"), _document),
     **dict.fromkeys(("pdf", "mail", "mailbox", "picture", "rtf"), _document),
-    "calendar": _reader_of_text(lambda text, _, __: ("", read_calendar(text)), unfolds=True),
-    "contacts": _reader_of_text(lambda text, _, __: ("", read_contacts(text)), unfolds=True),
+    "calendar": partial(_read_text, lambda text, _, __: ("", read_calendar(text)), unfolds=True),
+    "contacts": partial(_read_text, lambda text, _, __: ("", read_contacts(text)), unfolds=True),
 }

@@ -18,7 +18,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -59,19 +59,19 @@ _CONNECTION_ERRORS = (
 )
 
 
+@dataclass(eq=False)
 class ParserProcess:
     """Parses documents in a child, ``process``, which is None before the first one and after a crash."""
 
-    def __init__(self, limits: ParseLimits) -> None:
-        self._limits = limits
-        self._lock = anyio.Lock()
-        self.process: anyio.abc.Process | None = None
+    limits: ParseLimits
+    process: anyio.abc.Process | None = None
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def parse(self, blob: Blob) -> ParsedDocument:
         """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
-        limits = replace(self._limits, seconds=seconds_for(blob, self._limits))
+        limits = replace(self.limits, seconds=seconds_for(blob, self.limits))
         request = parser_worker.pack_request(blob, limits)
-        async with self._lock:
+        async with self.lock:
             answer, exit_code = await self._exchange(request, limits.seconds)
             if answer is None and exit_code == 0:
                 # The child had exited when idle or full, just before the document was sent.
@@ -131,7 +131,7 @@ class ParserProcess:
                 await self.aclose(within_s=0)
 
     async def _start(self) -> anyio.abc.Process:
-        memory = self._limits.memory_bytes or await anyio.to_thread.run_sync(memory_share)
+        memory = self.limits.memory_bytes or await anyio.to_thread.run_sync(memory_share)
         command = [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(memory)]
         return await anyio.open_process(
             command,
@@ -153,23 +153,25 @@ async def open_parser(limits: ParseLimits | None = None) -> AsyncGenerator[Parse
         await parser.aclose()
 
 
+@dataclass(eq=False)
 class Parsers:
     """A parser for small documents and one for the others, each with one document of an owner in its queue."""
 
-    def __init__(self, small: ParserProcess, large: ParserProcess) -> None:
-        self._lanes = (small, large)
-        self._turns: defaultdict[tuple[bool, str], anyio.Lock] = defaultdict(anyio.Lock)
+    small: ParserProcess
+    large: ParserProcess
+    # By size, True for the large ones, and owner.
+    turns: dict[tuple[bool, str], anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
 
     async def parse(self, blob: Blob, owner: str) -> ParsedDocument:
         """Parse a document of an owner; raises as ``ParserProcess.parse``."""
         is_large = len(blob.content) > _SMALL_BYTES or _needs_recognition(blob)
-        turn = self._turns[is_large, owner]
+        turn = self.turns[is_large, owner]
         try:
             async with turn:
-                return await self._lanes[is_large].parse(blob)
+                return await (self.large if is_large else self.small).parse(blob)
         finally:
             if not turn.locked():
-                self._turns.pop((is_large, owner), None)
+                self.turns.pop((is_large, owner), None)
 
 
 @asynccontextmanager

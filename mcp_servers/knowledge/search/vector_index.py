@@ -50,16 +50,6 @@ class _Block:
     documents: NDArray[np.int32] = field(default_factory=lambda: np.zeros(_BLOCK_ROWS, np.int32))
     count: int = 0
 
-    def append(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
-        """Add (chunk, document, stored vector)."""
-        vectors = float_rows([half for *_, half in rows], self.matrix.shape[1])
-        scales = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / 127
-        at = slice(self.count, self.count + len(rows))
-        self.matrix[at] = np.rint(vectors / scales[:, np.newaxis])
-        self.scales[at], self.chunks[at] = scales, [chunk for chunk, *_ in rows]
-        self.documents[at] = [document for _, document, _ in rows]
-        self.count = at.stop
-
     def cosines(self, query: Vectors) -> Vectors:
         """Return the approximate cosines of all rows."""
         count = self.count
@@ -138,9 +128,17 @@ class VectorIndex:
 
 
 def _append(loaded: _LoadedVectors, rows: list[tuple[int, int, bytes]], dimensions: int) -> None:
+    """Add (chunk, document, stored vector) to the blocks."""
     while rows:
         if not loaded.blocks or loaded.blocks[-1].count == _BLOCK_ROWS:
             loaded.blocks.append(_Block(np.empty((_BLOCK_ROWS, dimensions), np.int8)))
-        room = _BLOCK_ROWS - loaded.blocks[-1].count
-        loaded.blocks[-1].append(rows[:room])
-        rows = rows[room:]
+        block = loaded.blocks[-1]
+        room = _BLOCK_ROWS - block.count
+        part, rows = rows[:room], rows[room:]
+        vectors = float_rows([half for *_, half in part], dimensions)
+        scales = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / 127
+        at = slice(block.count, block.count + len(part))
+        block.matrix[at] = np.rint(vectors / scales[:, np.newaxis])
+        block.scales[at], block.chunks[at] = scales, [chunk for chunk, *_ in part]
+        block.documents[at] = [document for _, document, _ in part]
+        block.count = at.stop

@@ -94,10 +94,9 @@ async def test_without_a_uri_another_content_is_another_document(library: Librar
 
 async def test_an_importer_can_list_the_existing_documents(library: Library, base: KnowledgeBase) -> None:
     await library.add(base.id, document("雨", uri="a", fields={"year": "2026"}))
-    found = await library.find(base.id, "a")
-    assert found
+    (found,) = await library.documents(base.id, uri="a")
     assert (found.content_hash, found.fields) == (document("雨").content_hash, {"year": "2026"})
-    assert await library.find(base.id, "b") is None
+    assert await library.documents(base.id, uri="b") == ()
     assert await library.documents(base.id) == (found,)
 
 
@@ -189,7 +188,7 @@ async def test_another_tenants_base_is_refused_in_every_way(library: Library) ->
         library.search(SearchRequest("雨", base.id), STRANGER),
         library.summary(base.id, STRANGER),
         library.documents(base.id, STRANGER),
-        library.find(base.id, "a", STRANGER),
+        library.documents(base.id, STRANGER, uri="a"),
         library.add(base.id, document("雪"), STRANGER),
         library.reindex(base.id, STRANGER),
         library.index_state(base.id, STRANGER),
