@@ -195,7 +195,7 @@ class Library:
             return unchanged
         fast = [embedder for name, embedder in self._embedders.items() if name in embedders and embedder.is_fast]
         texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
-        vectors = {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
+        vectors = {embedder.name: await embedder.embed(texts) for embedder in fast}
         added = await self._write(base_id, new, vectors, access)
         self.indexer.wake()
         return added

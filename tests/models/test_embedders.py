@@ -89,7 +89,7 @@ async def test_a_static_model_that_was_pulled_needs_no_other_runtime(sources: Em
     assert files == {"0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json"}
     embedder = embedder_from(f"cpu:{folder}")
     assert isinstance(embedder, StaticEmbedder)
-    near = await embedder.embed_documents(["海", "山", "川"]) @ await embedder.embed_query("peak")
+    near = await embedder.embed(["海", "山", "川"]) @ (await embedder.embed(["peak"], are_queries=True))[0]
     assert near.argmax() == 1
 
 

@@ -28,12 +28,11 @@ class Embedder(Protocol):
     is_fast: bool  # adding a document may wait for its vectors
     batch: int  # texts whose vectors are made, and stored, at a time
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit row per text, in order; raise EngineUnreachableError on failure."""
-        ...
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
+        """Return one unit row per text, in order; raise EngineUnreachableError on failure.
 
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector; raise EngineUnreachableError on failure."""
+        With ``are_queries`` they are compared with documents: many models have another prompt before either.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -128,7 +128,7 @@ class BackgroundIndexer:
             missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
             after = max(missing, default=0)
             if missing:
-                vectors = await embedder.embed_documents(list(missing.values()))
+                vectors = await embedder.embed(list(missing.values()))
                 stored = await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
                 batches += 1
                 if batches % _REPORTED == 0 or stored >= base.chunks:

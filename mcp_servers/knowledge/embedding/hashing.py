@@ -34,13 +34,11 @@ class HashingEmbedder:
     is_fast = True
     batch = 32
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
         """Return one unit row per text."""
+        if are_queries:
+            return np.stack([_vector(analyze_query(text)) for text in texts])
         return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyze(text)) for text in texts]))
-
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector."""
-        return _vector(analyze_query(text))
 
     async def aclose(self) -> None:
         """Do nothing."""

@@ -163,24 +163,19 @@ class OnnxEmbedder:
         self._network = _OnnxNetwork(self._folder)
         self.name = self._folder.name
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
         """Return one unit row per text, in order."""
-        prompt = self._folder.document_prompt
-        batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
-        rows = [await self._vectors([f"{prompt}{text}" for text in batch]) for batch in batches]
+        prompt = self._folder.query_prompt if are_queries else self._folder.document_prompt
+        rows: list[Vectors] = []
+        for start in range(0, len(texts), _BATCH):
+            batch = [f"{prompt}{text}" for text in texts[start : start + _BATCH]]
+            output = await anyio.to_thread.run_sync(self._network.run, batch)
+            rows.append(unit_rows(_pool(output, self._folder.pooling), self.name))
         return np.concatenate(rows)
-
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector."""
-        return (await self._vectors([f"{self._folder.query_prompt}{text}"]))[0]
 
     async def aclose(self) -> None:
         """Unload the model."""
         self._network.parts = None
-
-    async def _vectors(self, texts: list[str]) -> Vectors:
-        output = await anyio.to_thread.run_sync(self._network.run, texts)
-        return unit_rows(_pool(output, self._folder.pooling), self.name)
 
 
 class OnnxReranker:

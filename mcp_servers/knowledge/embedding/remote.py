@@ -98,33 +98,25 @@ class RemoteEmbedder:
             f"{address.model}, {self._recommended.document.strip()}" if self._recommended.document else address.model
         )
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """Return one unit row per text, in order."""
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
+        """Return one unit row per text after the model's prompt, in order."""
+        prompt = self._recommended.query if are_queries else self._recommended.document
         rows: list[list[float]] = []
         for start in range(0, len(texts), self.batch):
-            rows += await self._request(
-                [f"{self._recommended.document}{text}" for text in texts[start : start + self.batch]]
-            )
+            batch = [f"{prompt}{text}" for text in texts[start : start + self.batch]]
+            body = {"model": self._model, "input": batch, "encoding_format": "float"}
+            answer = await self._client.post("/embeddings", body)
+            try:
+                vectors = {int(row["index"]): row["embedding"] for row in answer["data"]}
+                rows += [[float(number) for number in vectors[at]] for at in range(len(batch))]
+            except (KeyError, TypeError, ValueError):
+                reason = f"its answer is not {len(batch)} embeddings as OpenAI gives them"
+                raise EngineUnreachableError(self._client.place, reason) from None
         return unit_rows(rows, self._client.place)
-
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector of the query after the model's prompt."""
-        rows = await self._request([f"{self._recommended.query}{text}"])
-        return unit_rows(rows, self._client.place)[0]
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-    async def _request(self, texts: list[str]) -> list[list[float]]:
-        body = {"model": self._model, "input": texts, "encoding_format": "float"}
-        answer = await self._client.post("/embeddings", body)
-        try:
-            vectors = {int(row["index"]): row["embedding"] for row in answer["data"]}
-            return [[float(number) for number in vectors[at]] for at in range(len(texts))]
-        except (KeyError, TypeError, ValueError):
-            reason = f"its answer is not {len(texts)} embeddings as OpenAI gives them"
-            raise EngineUnreachableError(self._client.place, reason) from None
 
 
 class RemoteReranker:

@@ -39,14 +39,11 @@ class SentenceEncoder:
         self._one_at_a_time = threading.Lock()
         self._encoder: Any = None
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
         """Return one unit row per text, in order."""
+        del are_queries
         batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
         return np.concatenate([await anyio.to_thread.run_sync(self._encode, batch) for batch in batches])
-
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector."""
-        return (await anyio.to_thread.run_sync(self._encode, [text]))[0]
 
     async def aclose(self) -> None:
         """Unload the model."""

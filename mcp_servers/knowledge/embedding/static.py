@@ -64,13 +64,10 @@ class StaticEmbedder:
         self._loading = threading.Lock()
         self._tokenizer: Any = None
 
-    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+    async def embed(self, texts: Sequence[str], *, are_queries: bool = False) -> Vectors:
         """Return one unit row per text, in order."""
+        del are_queries
         return await anyio.to_thread.run_sync(self._encode, texts)
-
-    async def embed_query(self, text: str) -> Vectors:
-        """Return one unit vector."""
-        return (await self.embed_documents([text]))[0]
 
     async def aclose(self) -> None:
         """Unload the tokenizer."""

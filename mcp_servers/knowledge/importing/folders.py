@@ -63,26 +63,25 @@ def walk(folder: Path, max_files: int = _MAX_FILES) -> Iterator[FoundFile | Skip
     waiting = [folder]
     files = 0
     while waiting:
-        inner, entries = _entries_of(waiting.pop())
+        opened = waiting.pop()
+        try:
+            with os.scandir(opened) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            yield SkippedPath(opened, f"cannot be opened: {error.strerror}")
+            continue
+        inner: list[Path] = []
         for entry in entries:
-            files += isinstance(entry, FoundFile)
-            if files > max_files:
-                yield SkippedPath(folder, f"has more than {max_files:,} files")
-                return
-            yield entry
+            found = None if is_ignored(entry.name) else _classify(entry)
+            if isinstance(found, Path):
+                inner.append(found)
+            elif found is not None:
+                files += isinstance(found, FoundFile)
+                if files > max_files:
+                    yield SkippedPath(folder, f"has more than {max_files:,} files")
+                    return
+                yield found
         waiting += reversed(inner)
-
-
-def _entries_of(folder: Path) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
-    """Return the subfolders of a folder and its other entries."""
-    try:
-        with os.scandir(folder) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError as error:
-        return [], [SkippedPath(folder, f"cannot be opened: {error.strerror}")]
-    classified = [_classify(entry) for entry in entries if not is_ignored(entry.name)]
-    inner = [entry for entry in classified if isinstance(entry, Path)]
-    return inner, [entry for entry in classified if not isinstance(entry, Path)]
 
 
 def is_ignored(name: str) -> bool:

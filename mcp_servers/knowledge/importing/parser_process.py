@@ -174,14 +174,6 @@ class Parsers:
                 self.turns.pop((is_large, owner), None)
 
 
-@asynccontextmanager
-async def open_parsers(limits: ParseLimits) -> AsyncGenerator[Parsers, None]:
-    """Yield parsers whose processes end with the block."""
-    small = replace(limits, memory_bytes=limits.memory_bytes or MIN_MEMORY)
-    async with open_parser(small) as for_small, open_parser(limits) as for_large:
-        yield Parsers(for_small, for_large)
-
-
 def seconds_for(blob: Blob, limits: ParseLimits) -> float:
     """Return the time for a document: by its size, or all for pictures that Tesseract reads."""
     if _needs_recognition(blob):

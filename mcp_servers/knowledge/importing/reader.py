@@ -14,7 +14,7 @@ import socket
 import stat
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -31,7 +31,7 @@ from mcp_servers.knowledge.errors import (
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
-from mcp_servers.knowledge.importing.parser_process import Parsers, open_parsers
+from mcp_servers.knowledge.importing.parser_process import MIN_MEMORY, Parsers, open_parser
 from mcp_servers.program import close_in_time, redact_url
 from rkllm_base.addresses import Zone, reached_address, zone_of
 
@@ -143,24 +143,20 @@ async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: st
         media_type, charset = message.get_content_type(), message.get_content_charset("")
         if media_type.partition("/")[0] in _MEDIA_KINDS:
             raise UnsupportedFormatError(redact_url(url), f"it is {media_type}")
-        content = await _content(response, url, max_bytes)
+        too_large = TooLargeError(redact_url(url), f"it has more than {max_bytes // 1_000_000:,} MB")
+        declared = response.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > max_bytes:
+            raise too_large
+        content = bytearray()
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > max_bytes:
+                raise too_large
     finally:
         await close_in_time(response.aclose)
     parts = urlsplit(url)
-    return Blob(content, unquote(PurePosixPath(parts.path).name) or parts.hostname or url, media_type, charset, url)
-
-
-async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes:
-    too_large = TooLargeError(redact_url(url), f"it has more than {max_bytes // 1_000_000:,} MB")
-    declared = response.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise too_large
-    content = bytearray()
-    async for piece in response.aiter_bytes():
-        content += piece
-        if len(content) > max_bytes:
-            raise too_large
-    return bytes(content)
+    name = unquote(PurePosixPath(parts.path).name) or parts.hostname or url
+    return Blob(bytes(content), name, media_type, charset, url)
 
 
 @dataclass(frozen=True)
@@ -195,8 +191,9 @@ async def open_reader(
 ) -> AsyncGenerator[Reader, None]:
     """Yield a reader; its processes start with the first document."""
     limits = limits or ParseLimits()
-    async with open_parsers(limits) as parsers:
-        yield Reader(parsers, limits, fetching or FetchLimits())
+    small = replace(limits, memory_bytes=limits.memory_bytes or MIN_MEMORY)
+    async with open_parser(small) as for_small, open_parser(limits) as for_large:
+        yield Reader(Parsers(for_small, for_large), limits, fetching or FetchLimits())
 
 
 def _load_file(path: Path, max_bytes: int, follows_links: bool) -> Blob:

@@ -96,7 +96,7 @@ class QueryVectors:
                 self.made[name] = f"{left_out} its vectors are of {name}, which is not configured"
             else:
                 try:
-                    self.made[name] = await embedder.embed_query(self.query)
+                    self.made[name] = (await embedder.embed([self.query], are_queries=True))[0]
                 except EngineUnreachableError as error:
                     self.made[name] = f"{left_out} {error.words}"
         return self.made[name]

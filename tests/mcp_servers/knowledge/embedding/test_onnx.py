@@ -142,10 +142,10 @@ def test_without_the_library_it_says_what_to_install(tmp_path: Path, monkeypatch
 async def test_texts_become_unit_vectors_by_their_meaning_also_one_without_a_word(tmp_path: Path) -> None:
     embedder = embedder_at(write_embedder(tmp_path))
     texts = ["ocean", "peak", "stream " * 40, "", *["sea"] * 9]
-    vectors = await embedder.embed_documents(texts)
+    vectors = await embedder.embed(texts)
     assert vectors.shape == (len(texts), 4)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
-    near = vectors @ await embedder.embed_query("海")
+    near = vectors @ (await embedder.embed(["海"], are_queries=True))[0]
     assert near[[0, *range(4, 13)]].min() > 0.99
     assert near[[1, 2]].max() < 0.1
     await embedder.aclose()
@@ -157,7 +157,7 @@ async def test_the_vector_of_one_token_is_taken_where_the_folder_says_so(tmp_pat
     folder = write_embedder(tmp_path)
     says(folder, "1_Pooling/config.json", **{key: True})
     # The first and the last token are marks around the text; the shorter text is padded.
-    for vector in await embedder_at(folder).embed_documents(["sea mountain sea", "sea"]):
+    for vector in await embedder_at(folder).embed(["sea mountain sea", "sea"]):
         assert sign * vector[-1] > 0.9
 
 
@@ -177,12 +177,12 @@ async def test_a_damaged_or_unsuitable_model_is_reported(tmp_path: Path) -> None
     network = broken / "model.onnx"
     network.write_bytes(network.read_bytes()[:-40])
     with pytest.raises(EngineUnreachableError, match=r"^The model broken@.* cannot be used: .*Fetch its files again"):
-        await embedder_at(broken).embed_query("sea")
+        await embedder_at(broken).embed(["sea"], are_queries=True)
     with pytest.raises(EngineUnreachableError, match="its output is not a relevance: it is not a cross-encoder"):
         await reranker_at(write_embedder(tmp_path / "embedder")).relevance("sea", ["sea"])
     generates = write_embedder(tmp_path / "generates", asks="past_key")
     with pytest.raises(EngineUnreachableError, match="it requires 'past_key', which is not a text input"):
-        await embedder_at(generates).embed_query("sea")
+        await embedder_at(generates).embed(["sea"], are_queries=True)
 
 
 # --- in a library ----------------------------------------------------------------------------------------------------

@@ -38,15 +38,15 @@ def reranker_at(service: ModelService) -> Reranker:
 
 async def test_hashing_gives_unit_vectors_that_know_a_relative_from_a_stranger() -> None:
     embedder = HashingEmbedder()
-    near, far, empty = await embedder.embed_documents(["the inhibitors of translation", "海の天気", ""])
-    query = await embedder.embed_query("inhibition of a translator")
+    near, far, empty = await embedder.embed(["the inhibitors of translation", "海の天気", ""])
+    (query,) = await embedder.embed(["inhibition of a translator"], are_queries=True)
     assert [round(float(np.linalg.norm(row)), 5) for row in (near, far, empty, query)] == [1.0] * 4
     assert float(near @ query) > 0.3 > float(far @ query)
 
 
 async def test_hashing_gives_the_same_vector_everywhere() -> None:
     # Vectors outlive the program that made them: another one must go on from there.
-    vector_ = (await HashingEmbedder().embed_documents(["梅雨 rain"]))[0]
+    vector_ = (await HashingEmbedder().embed(["梅雨 rain"]))[0]
     places = np.flatnonzero(vector_).tolist()
     assert [(place, round(float(vector_[place]), 3)) for place in places] == [(at, value) for at, value in _RAIN]
 
@@ -54,7 +54,7 @@ async def test_hashing_gives_the_same_vector_everywhere() -> None:
 async def test_a_service_is_asked_in_batches_with_its_key_and_answers_in_any_order(service: ModelService) -> None:
     embedder = embedder_at(service, key="secret")
     texts = [f"sea {number}" if number % 2 else f"山 {number}" for number in range(20)]
-    vectors = await embedder.embed_documents(texts)
+    vectors = await embedder.embed(texts)
     expected = np.array([vector(text) for text in texts])
     assert np.allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True))
     assert [len(asked.body["input"]) for asked in service.asked] == [16, 4]
@@ -71,7 +71,7 @@ async def test_an_answer_without_end_is_one_error(way: str) -> None:
         embedder = embedder_from(f"{outside.url}#words", timeout_s=1)
         assert embedder
         with pytest.raises(EngineUnreachableError):
-            await embedder.embed_documents(["sea"])
+            await embedder.embed(["sea"])
         await embedder.aclose()
         # It reads 32 MiB at most, and the buffers of the network hold some more.
         assert outside.sent < 100_000_000
@@ -80,12 +80,12 @@ async def test_an_answer_without_end_is_one_error(way: str) -> None:
 async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelService) -> None:
     embedder = embedder_from(f"{service.url}#words", batch=3, timeout_s=1)
     assert embedder
-    await embedder.embed_documents(["sea"] * 7)
+    await embedder.embed(["sea"] * 7)
     assert [len(asked.body["input"]) for asked in service.asked] == [3, 3, 1]
     slow = threading.Event()
     service.answers["/v1/embeddings"] = lambda _: (200 if slow.wait(30) else 500, {})
     with pytest.raises(EngineUnreachableError, match="no answer in 1 s"):
-        await embedder.embed_documents(["sea"])
+        await embedder.embed(["sea"])
     slow.set()
     await embedder.aclose()
 
@@ -102,14 +102,14 @@ async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelS
 )
 async def test_a_question_is_sent_as_the_model_was_trained_on(service: ModelService, model: str, sent: str) -> None:
     embedder = embedder_at(service, model)
-    await embedder.embed_query("海は？")
+    await embedder.embed(["海は？"], are_queries=True)
     assert service.asked[0].body["input"] == [sent]
     await embedder.aclose()
 
 
 async def test_passages_get_the_prompt_of_their_model_and_their_own_vector_space(service: ModelService) -> None:
     embedder = embedder_at(service, "multilingual-e5-small")
-    await embedder.embed_documents(["海"])
+    await embedder.embed(["海"])
     assert service.asked[0].body | {"encoding_format": ""} == {
         "model": "multilingual-e5-small",
         "input": ["passage: 海"],
@@ -138,7 +138,7 @@ async def test_an_unusable_answer_is_an_unreachable_engine(
     service.answers["/v1/embeddings"] = lambda _: (status, answer)
     embedder = embedder_at(service, key="secret")
     with pytest.raises(EngineUnreachableError, match=reason) as caught:
-        await embedder.embed_query("sea")
+        await embedder.embed(["sea"], are_queries=True)
     assert (caught.value.status, "secret" in str(caught.value)) == (503, False)
     await embedder.aclose()
 
@@ -147,7 +147,7 @@ async def test_an_address_without_a_service_is_reported_without_its_password() -
     embedder = embedder_from("http://me:secret@127.0.0.1:9/v1#words")
     assert embedder
     with pytest.raises(EngineUnreachableError, match=r"Failed to connect to http://127\.0\.0\.1:9/v1") as caught:
-        await embedder.embed_query("sea")
+        await embedder.embed(["sea"], are_queries=True)
     assert "secret" not in str(caught.value)
     await embedder.aclose()
 

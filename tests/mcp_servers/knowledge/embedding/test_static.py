@@ -35,7 +35,7 @@ async def test_a_question_in_other_words_finds_its_passage(tmp_path: Path, below
 async def test_the_vector_of_a_text_is_the_mean_of_its_tokens(tmp_path: Path) -> None:
     embedder = embedder_from(f"cpu:{write_static_embedder(tmp_path)}")
     assert embedder
-    vectors = await embedder.embed_documents(["sea mountain", "sea", "mountain", "", "sea " * 5_000])
+    vectors = await embedder.embed(["sea mountain", "sea", "mountain", "", "sea " * 5_000])
     mean = vectors[1] + vectors[2]
     assert np.allclose(vectors[0], mean / np.linalg.norm(mean), atol=1e-6)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
@@ -66,7 +66,7 @@ async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     embedder = embedder_from(f"cpu:{tmp_path}")
     assert embedder
     with pytest.raises(EngineUnreachableError, match="cannot be used"):
-        await embedder.embed_query("sea")
+        await embedder.embed(["sea"], are_queries=True)
     (folder / "model.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(BadArgumentError, match=r"the header of model\.safetensors is damaged"):
         embedder_from(f"cpu:{tmp_path}")

@@ -26,9 +26,9 @@ from mcp_servers.knowledge.importing.parser_process import (
     Parsers,
     memory_share,
     open_parser,
-    open_parsers,
     seconds_for,
 )
+from mcp_servers.knowledge.importing.reader import open_reader
 from mcp_servers.knowledge.results import MAX_TEXT
 from rkllm_mcp.mcp_client.client import MCPClient
 from tests.support.attacks import ATTACKS, pdf_of, zipped
@@ -108,10 +108,10 @@ async def test_a_small_file_that_unpacks_to_gigabytes_gets_the_memory_of_a_small
     bomb = Blob(pdf_of(b" " * MEGABYTE, times=800), "bomb.pdf")
     assert len(bomb.content) < 4_000
     with anyio.fail_after(120):
-        async with open_parsers(ParseLimits()) as parsers:
+        async with open_reader(ParseLimits()) as reader:
             with pytest.raises(TooSlowError, match=r"bomb\.pdf could not be read"):
-                await parsers.parse(bomb, "")
-            assert (await parsers.parse(SMALL, "")).title == "small"
+                await reader.read_document(bomb)
+            assert (await reader.read_document(SMALL)).title == "small"
 
 
 def test_text_beyond_the_limits_is_left_out_with_a_warning() -> None:
