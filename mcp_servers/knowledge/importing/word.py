@@ -310,7 +310,7 @@ class _Reader:
 
     def _add(self, read: _Paragraph) -> None:
         text, level = read.text(), read.level
-        # Its letters only lead to other places of the document; numbers may be between them.
+        # A line whose letters only lead to other places of the document; numbers may be between them.
         letters = [piece.is_link for piece in read.pieces if any(map(str.isalpha, piece.text))]
         is_link = bool(letters) and all(letters)
         if text and level is None and (is_link or read.is_contents):
