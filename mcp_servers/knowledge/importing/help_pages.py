@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from mcp_servers.knowledge.importing.archives import local_name
-
 # Tags of HTML by those of help; sections; descriptions of the file; elements that are left out; signs between children.
 _TABLE: Mapping[str, Any] = json.loads(Path(__file__).with_name("help_elements.json").read_text("utf-8"))
 _TAGS: Mapping[str, str] = {name: tag for tag, names in _TABLE["tags"].items() for name in names}
@@ -74,21 +72,21 @@ def _resolve(text: str, entities: Mapping[str, str]) -> str:
 
 def _html(node: ET.Element, parent: str, level: int) -> str:
     """Return an element as HTML; ``level`` is the number of sections around it."""
-    name = local_name(node)
+    name = _name(node)
     level += name in _SECTIONS
     if name in _LEFT_OUT:
         return ""
     if name in _INFORMATION and parent:
         # Titles of a type are those of links to the page.
-        fields = (child for child in node if local_name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
+        fields = (child for child in node if _name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)
         return "".join(_html(child, name, level) for child in fields)
     if name in _SIGNS:
         # The keys of a choice in a menu follow it. A key may be an entity, as ``&Ctrl;``.
-        node[:] = sorted(node, key=lambda child: local_name(child) == "shortcut")
+        node[:] = sorted(node, key=lambda child: _name(child) == "shortcut")
         return _SIGNS[name].join(filter(None, map(str.strip, _contents(node, name, level))))
     if name in _SECTIONS:
         # A page's description, which comes first, is about what follows, and no passage of its own.
-        node[:] = sorted(node, key=lambda child: local_name(child) != "title")
+        node[:] = sorted(node, key=lambda child: _name(child) != "title")
     inner = "".join(_contents(node, name, level))
     tag = _TAGS.get(name, "")
     if name == "title" and (parent in _SECTIONS or parent in _INFORMATION):
@@ -110,3 +108,7 @@ def _contents(node: ET.Element, name: str, level: int) -> Iterator[str]:
     for child in node:
         yield _html(child, name, level)
         yield escape(child.tail or "")
+
+
+def _name(node: ET.Element) -> str:
+    return node.tag.rpartition("}")[2]
