@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import attribute, elements_named, local_name
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborNode
 
 _SIGNS = frozenset("+-−–")
 # One name, number or group needs no parentheses around it.
@@ -23,7 +19,6 @@ _READING = re.compile(r"\\s\s*\\up\s*\d+\s*\([^()]*\)")
 _SWITCH = re.compile(r'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|^\s*eq\b', re.IGNORECASE)
 # Other forms of a formula, which are not shown.
 _NOTATIONS = frozenset({"annotation", "annotation-xml", "mphantom"})
-_MAX_DEPTH = 100
 _RINGS = frozenset("○◯〇□◇△")
 
 
@@ -108,17 +103,17 @@ def field_signs(instruction: str) -> str:
     return " ".join(sign for sign in map(str.strip, signs) if sign and sign not in _RINGS)
 
 
-def formula_text(node: LexborNode, depth: int = 0) -> str:
+def formula_text(element: ET.Element) -> str:
     """Return a formula of MathML, or a part of one, as text."""
-    name = (node.tag or "").rpartition(":")[2]
-    children = list(node.iter()) if depth < _MAX_DEPTH else []
+    children = list(element)
     if not children:
-        return " ".join((node.text() or "").split())
-    parts = [formula_text(child, depth + 1) for child in children if child.tag not in _NOTATIONS]
+        return " ".join((element.text or "").split())
+    parts = [formula_text(child) for child in children if local_name(child) not in _NOTATIONS]
     first, second, third = ([*map(_group, parts), "", "", ""])[:3]
-    match name:
+    match local_name(element):
         case "mfrac":
-            return f"{first}/{second}"
+            # Without a line they are one above the other, as in a binomial.
+            return f"{first}{' ' if element.get('linethickness', '').startswith('0') else '/'}{second}"
         case "msub" | "munder":
             return f"{first}_{second}"
         case "msup":
@@ -133,8 +128,8 @@ def formula_text(node: LexborNode, depth: int = 0) -> str:
         case "mroot":
             return f"{_ROOTS.get(second, f'{second}√')}{first}"
         case "mfenced":
-            inside = (node.attributes.get("separators") or ",")[:1].join(parts)
-            return f"{node.attributes.get('open') or '('}{inside}{node.attributes.get('close') or ')'}"
+            inside = (element.get("separators") or ",")[:1].join(parts)
+            return f"{element.get('open') or '('}{inside}{element.get('close') or ')'}"
         case "mtable":
             return "; ".join(parts)
         case "mtr" | "mlabeledtr":

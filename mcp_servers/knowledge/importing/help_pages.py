@@ -76,6 +76,10 @@ def _html(node: ET.Element, parent: str, level: int) -> str:
     level += name in _SECTIONS
     if name in _LEFT_OUT:
         return ""
+    if name == "math":
+        from mcp_servers.knowledge.importing.equations import formula_text
+
+        return escape(formula_text(node))
     if name in _INFORMATION and parent:
         # Titles of a type are those of links to the page.
         fields = (child for child in node if _name(child) in _SHOWN_INFORMATION and "type" not in child.attrib)

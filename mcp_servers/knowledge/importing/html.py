@@ -11,6 +11,7 @@ import json
 import re
 from contextlib import suppress
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -31,7 +32,7 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLOCKS = frozenset(_ELEMENTS["blocks"])
 # Minimum share of the body's text for ``main`` or ``article``.
 _MIN_MAIN_SHARE = 0.25
-_MAX_DEPTH = 500
+_MAX_DEPTH, _MAX_FORMULA_DEPTH = 500, 100
 # Shorter pages with few tags are read as they are.
 _EXAMINED = 10_000
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)|<!--")
@@ -115,7 +116,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
             part.decompose()
         for line in drawing.css("tspan[x], tspan[dy]"):
             line.insert_before(" ")
-        lines = [" ".join((line.text() or "").split()) for line in drawing.css("text, foreignObject")]
+        lines = [" ".join(_inline(line).split()) for line in drawing.css("text, foreignObject")]
         drawing.replace_with("\v".join(["", *filter(None, lines), ""]) if any(lines) else "")
     tree.strip_tags(_ELEMENTS["dropped"], recursive=True)
     for node in tree.css(_LEFT_OUT):
@@ -148,7 +149,7 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
         # Elsewhere they open menus.
         if box.parent is not None and box.parent.tag in _TICKED:
             box.replace_with("☑ " if "checked" in box.attributes else "☐ ")
-    formulas = tree.css("math")
+    formulas = tree.css(r"math, m\:math, mml\:math")
     # A text of different formulas describes none of them.
     formulas_of: dict[str, set[str]] = {}
     for formula in formulas:
@@ -167,7 +168,7 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
             is_hidden = around is not None and "display" in _attribute(around, "style")
             (around if around is not None and is_hidden else formula).replace_with(_DISPLAY_STYLE.sub(r"\1", tex))
         else:
-            formula.replace_with(formula_text(formula))
+            formula.replace_with(formula_text(_xml(formula)))
     for panel in tree.css('[role="tabpanel"], [hidden]'):
         # A note that opens at its mark is hidden until then.
         if _attribute(panel, "role") != "tabpanel" and not _is_note(panel, "note"):
@@ -175,6 +176,16 @@ def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
         for name in ("hidden", "aria-hidden", "style"):
             if name in panel.attributes:
                 del panel.attrs[name]
+
+
+def _xml(node: LexborNode, depth: int = 0) -> ET.Element:
+    """Return an element and those inside it, without their prefixes."""
+    element = ET.Element(
+        (node.tag or "").rpartition(":")[2], {name: text or "" for name, text in node.attributes.items()}
+    )
+    element.extend(_xml(child, depth + 1) for child in (node.iter() if depth < _MAX_FORMULA_DEPTH else ()))
+    element.text = "" if len(element) else node.text()
+    return element
 
 
 def _show_alternatives(tree: LexborHTMLParser) -> None:

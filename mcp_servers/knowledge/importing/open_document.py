@@ -24,6 +24,7 @@ from mcp_servers.knowledge.importing.archives import (
     whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, HiddenParts, expand_spans
+from mcp_servers.knowledge.importing.equations import formula_text
 from mcp_servers.knowledge.importing.word_numbers import number_text
 
 _MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
@@ -162,14 +163,14 @@ def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
     }
     lost: list[str] = []
     for element in list(elements_named(content, "object", "object-ole")):
-        name = attribute(element, "href").removeprefix("./")
+        name = attribute(element, "href").removeprefix("./").rstrip("/")
         part = f"{name}/content.xml"
         if part in parts:
             # Each part once: a file may refer to it any number of times.
             parts.discard(part)
             root = parse_part(archive, part)
             if local_name(root) == "math":
-                ET.SubElement(element, "p").append(root)
+                ET.SubElement(element, "p").text = formula_text(root)
             elif id(element) not in in_tables:
                 element.extend(elements_named(root, "body"))
         elif name in parts:
@@ -180,6 +181,10 @@ def _add_objects(archive: zipfile.ZipFile, content: ET.Element) -> list[str]:
 def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
     """Read a document in one XML file; return its title."""
     root = parse_xml(blob.content, blob.name)
+    for formula in list(elements_named(root, "math")):
+        text, after = formula_text(formula), formula.tail
+        formula.clear()
+        formula.text, formula.tail = text, after
     _remove_hidden(root, [root], builder.hidden)
     _ContentReader(builder, [root]).read(root)
     meta = next(elements_named(root, "meta"), None)

@@ -138,7 +138,7 @@ def test_an_open_document_has_headings_text_below_its_ruby_and_tables_with_empty
 
 
 def _framed(name: str, kind: str = "object") -> str:
-    return f'<draw:frame><draw:{kind} xlink:href="./{name}"/></draw:frame>'
+    return f'<draw:frame><draw:{kind} xlink:href="./{name}/"/></draw:frame>'
 
 
 def test_formulas_charts_and_sheets_in_an_open_document_are_read_and_other_objects_named() -> None:

@@ -310,6 +310,8 @@ _SHEETS = (
     '</Cell></Row><Row><Cell ss:Index="2"><Data ss:Type="DateTime">2026-01-02T00:00:00.000</Data></Cell></Row>'
     '<Row ss:Hidden="1"><Cell><Data ss:Type="String">x</Data></Cell></Row></Table></Worksheet></Workbook>'
 )
+_FRACTION = "<math><mfrac><mi>d</mi><mn>12</mn></mfrac></math>"
+_OPEN = 'xmlns:office="o" xmlns:text="t"'
 _FLAT_WORD = (
     '<?xml version="1.0"?><w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml"><w:body>'
     "<w:p><w:r><w:t>本文</w:t></w:r></w:p></w:body></w:wordDocument>"
@@ -322,6 +324,13 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
     [
         ("a.md", "\ufeff---\r\ntitle: T\r\ntags: [猫]\r\n---\r\n文", ["tags: [猫]", "文"]),
         ("a.xls", _SHEETS, ["在庫 > 布団 | 50%\n布団 | 2026-01-02"]),
+        (
+            "a.fodt",
+            f"<office:document {_OPEN}><text:p>a {_FRACTION} b</text:p></office:document>",
+            ["a d/12 b"],
+        ),
+        ("a.docbook", f"<article><para>a {_FRACTION} b</para></article>", ["a d/12 b"]),
+        ("a.rtf", r"{\rtf1 {\mmath{\*\moMath{\mf{\mnum d}{\mden{\mr 12}}}{\msSup{\me 10}{\msup 6}}}}}", ["d/12 10^6"]),
         ("a.doc", _FLAT_WORD, ["本文"]),
         ("a.svg", "<svg><text>a</text><g style='display:none'><text>b</text></g></svg>", ["a"]),
         ("a.ics", _EVENT.format("SUMMARY:a\n b").replace("\n", "\r"), ["Subject: ab"]),
@@ -356,7 +365,7 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
         ),
         (
             "a.html",
-            "<p><math><mfrac><mi>d</mi><mn>12</mn></mfrac><mo>+</mo><mroot><mn>2</mn><mn>3</mn></mroot></math></p>",
+            "<p><m:math><m:mfrac><m:mi>d</m:mi><m:mn>12</m:mn></m:mfrac></m:math>+<math><mroot><mn>2</mn><mn>3</mn></mroot></math></p>",
             ["d/12+∛2"],
         ),
         (
@@ -371,9 +380,9 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
             "a.html",
             (
                 "<p>a<a role=doc-noteref href=#n>1</a> b&shy;c</p><aside hidden role=doc-footnote>n</aside>"
-                "<svg><text><tspan x=1>e</tspan><tspan x=1>f</tspan></text><foreignObject>g</foreignObject></svg>"
+                "<svg><text><tspan x=1>e</tspan><tspan x=1>f</tspan></text><foreignObject>g<br>h</foreignObject></svg>"
             ),
-            ["a^1 bc", "n", "e f\ng"],
+            ["a^1 bc", "n", "e f\ng h"],
         ),
         ("a.txt", "\x1b[1;32mREADME\x1b[0m \x1b]0;shell\x07built in 120 µs ± 3", ["README built in 120 µs ± 3"]),
         (
