@@ -41,7 +41,7 @@ _CODECS: dict[str, list[str]] = {name: entry["codecs"] for name, entry in _TABLE
 _LABELS: dict[str, str] = {
     declared: name
     for name, every in (
-        *((name, each["names"]) for name, each in _TABLE["japanese"].items()),
+        *((name, entry["names"]) for name, entry in _TABLE["japanese"].items()),
         *_TABLE["labels"].items(),
     )
     for declared in every

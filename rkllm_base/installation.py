@@ -113,7 +113,7 @@ def is_installed(requirement: str) -> bool:
         return False
     if not required.specifier.contains(about.version, prereleases=True):
         return False
-    further = [Requirement(each) for each in about.requires or ()]
+    further = [Requirement(text) for text in about.requires or ()]
     return all(
         is_installed(f"{each.name}{each.specifier}")
         for extra in required.extras

@@ -25,7 +25,7 @@ Fitting: TypeAlias = Callable[[str, Sequence[ToolSpec]], Awaitable[Sequence[Tool
 """Returns the tools that have to do with a request."""
 
 
-@dataclass
+@dataclass(eq=False)
 class CallCheck:
     """Finds the calls of an answer's first round that its question does not ask for.
 

@@ -75,7 +75,7 @@ class CallHandler(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class ResponseInstructions:
     """Instructions that follow tool results, each server's once.
 
@@ -101,7 +101,7 @@ def has_failed(result: ToolResult) -> bool:
     return result.is_error and result.ruling not in _DECIDED
 
 
-@dataclass
+@dataclass(eq=False)
 class CallRunner:
     """Runs the calls of one answer on ``tools``, with ``context``; ``tool_set`` holds the available tools.
 

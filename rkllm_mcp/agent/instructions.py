@@ -80,7 +80,7 @@ class TurnRequest:
     options: ModelOptions = field(default_factory=ModelOptions)
 
 
-@dataclass
+@dataclass(eq=False)
 class TurnPreparation:
     """Prepares the answers of an assistant; ``selection`` chooses the listed tools of a conversation.
 

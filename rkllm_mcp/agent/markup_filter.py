@@ -53,7 +53,7 @@ class MarkupFilter(Step):
         return "".join(event.text for event in events if isinstance(event, Text))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Reading:
     """Filter state of one answer."""
 

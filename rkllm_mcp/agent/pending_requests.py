@@ -28,7 +28,7 @@ _CLOSE_S = 2.0
 PendingRequest: TypeAlias = Approval | Elicitation
 
 
-@dataclass
+@dataclass(eq=False)
 class PendingRequests:
     """The open requests of one assistant; each waits ``patience_s`` seconds for its response.
 
@@ -134,7 +134,7 @@ def without_secrets(question: PendingRequest, response: Decision | ElicitationAn
     return {name: value for name, value in response.content.items() if name not in secret}
 
 
-@dataclass
+@dataclass(eq=False)
 class StreamApprover:
     """An ``Approver`` that feeds the requests of one answer to its stream.
 

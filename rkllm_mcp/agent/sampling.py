@@ -19,7 +19,7 @@ from rkllm_mcp.protocols import SamplingAnswer, SamplingRequest, StatefulModel
 from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelSampler:
     """A ``Sampler`` on a chat model, whose ``name`` is part of the response.
 
@@ -56,7 +56,7 @@ class ModelSampler:
         return SamplingAnswer(text, name, "length" if conversation.messages[-1].cut else "end")
 
 
-@dataclass
+@dataclass(eq=False)
 class _SampleReader:
     """The sink of one sampled answer: its text up to a stop string, at which ``scope`` is cancelled."""
 

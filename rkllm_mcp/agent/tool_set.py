@@ -96,7 +96,7 @@ def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
     )
 
 
-@dataclass
+@dataclass(eq=False)
 class ToolFinder:
     """A ``ToolCaller`` that answers ``find_tools`` itself and passes all other calls to ``inner``.
 
@@ -215,7 +215,7 @@ class SelectionSettings:
     with_question: bool = False  # there is no list; a question is shown with the tools that it may need
 
 
-@dataclass
+@dataclass(eq=False)
 class ToolSelection:
     """Select the tools of conversations.
 

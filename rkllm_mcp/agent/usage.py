@@ -14,7 +14,7 @@ from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import Step
 
 
-@dataclass
+@dataclass(eq=False)
 class UsageCounter:
     """Usage of the answers of one assistant since it was last settled."""
 
@@ -30,7 +30,7 @@ class UsageCounter:
         return spent
 
 
-@dataclass
+@dataclass(eq=False)
 class AnswerUsage(Step):
     """The step that counts the tokens of one answer; close it when the answer is over."""
 

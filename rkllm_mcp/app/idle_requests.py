@@ -41,7 +41,7 @@ def answers_asides(host: ModelHost) -> bool:
     return host.npu is not None and not host.answers_from_script and not host.npu.model.is_recurrent
 
 
-@dataclass
+@dataclass(eq=False)
 class IdleRequests:
     """Makes the requests of one assistant.
 

@@ -268,7 +268,7 @@ class ListedModel:
 RETRY_AFTER_S = 30.0
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelSwitch:
     """The chat models of a process; ``open_models`` opens the configured one.
 

@@ -22,7 +22,7 @@ _FIT_WAIT_S = 8.0
 _UNFIT_WAIT_S = 1.0
 
 
-@dataclass
+@dataclass(eq=False)
 class ServerWait:
     """Waiting for servers; ``patience_s`` is the time for one of which nothing is known."""
 

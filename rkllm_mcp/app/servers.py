@@ -87,7 +87,7 @@ def _server_of(toolbox: Toolbox, name: str) -> AnyToolServer:
     return next(server for server in toolbox.connections if server.spec.name == name)
 
 
-@dataclass
+@dataclass(eq=False)
 class Login:
     """A login that a person completes in a browser, on this machine or on another one."""
 

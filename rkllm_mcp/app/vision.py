@@ -25,7 +25,7 @@ from rkllm_mcp.runtime.vision.encoder import VisionEncoder, read_picture
 _LOOK = (16, 16)
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelVision:
     """A ``Vision`` for one model; ``open_vision`` creates it."""
 

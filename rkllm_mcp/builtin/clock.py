@@ -222,7 +222,7 @@ def _zones_by_initials() -> dict[str, str]:
     for name, zone in _place_zones().items():
         if name.isascii() and " " in name and zone in known:
             zones.setdefault("".join(word[0] for word in name.upper().split()), set()).add(zone)
-    return {initials: next(iter(each)) for initials, each in zones.items() if len(each) == 1}
+    return {initials: next(iter(names)) for initials, names in zones.items() if len(names) == 1}
 
 
 # Shorter names of zones are words: "est", "gb".

@@ -107,7 +107,7 @@ def strip_decoration(line: str) -> str:
     return text
 
 
-@dataclass
+@dataclass(eq=False)
 class Titles:
     """Writes the titles of one assistant's conversations.
 

@@ -156,7 +156,7 @@ async def _measure_speaker(speaker: Speaker, address: str) -> tuple[SpeakingFigu
     runs = sorted([(await _timed(partial(speaker.speak, first)))[0] for _ in range(_RUNS)])
     first_s, sound = await _timed(partial(speaker.speak, first))
     rest = [await _timed(partial(speaker.speak, sentence)) for sentence in others]
-    said = Sound(sound.samples + b"".join(each.samples for _, each in rest), sound.rate)
+    said = Sound(sound.samples + b"".join(part.samples for _, part in rest), sound.rate)
     spoken_s = first_s + sum(seconds for seconds, _ in rest)
     figures = SpeakingFigures(runs[_RUNS // 2], said.seconds, spoken_s, process_memory_mb(address))
     return figures, said.at(16_000)

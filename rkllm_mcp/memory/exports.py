@@ -86,12 +86,12 @@ def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
     texts = _texts_of_others(text)
     if not texts:
         return memories_from_json(text), []
-    kept = [each for each in texts if len(each) <= LONGEST_ROW and not is_secret(each)]
+    kept = [text for text in texts if len(text) <= LONGEST_ROW and not is_secret(text)]
     if len(kept) > MOST_ROWS:
         raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(kept)}")
     if not kept:
         raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(texts[0], 60)!r}")
-    return [ImportedRow(text=each) for each in kept], [each for each in texts if each not in kept]
+    return [ImportedRow(text=text) for text in kept], [text for text in texts if text not in kept]
 
 
 def _texts_of_others(text: str) -> list[str] | None:
@@ -118,7 +118,7 @@ def _texts_of_others(text: str) -> list[str] | None:
         ):
             found += _texts_of_list(part) if isinstance(part, str) else []
         name = str(entry.get("name", "")).replace("_", " ")
-        found += [f"{name}: {each}" for each in as_list(entry.get("observations"))]
+        found += [f"{name}: {observation}" for observation in as_list(entry.get("observations"))]
     return found or None
 
 

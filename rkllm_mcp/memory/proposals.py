@@ -45,7 +45,7 @@ MOST_GENERATED = 4
 _MOST_CONVERSATIONS, _MOST_SENTENCES = 50, 6
 
 
-@dataclass
+@dataclass(eq=False)
 class Proposals:
     """Proposes rows for one person's memory.
 

@@ -125,7 +125,7 @@ class Download:
         self.files[name] = (received, total or received)
 
 
-@dataclass
+@dataclass(eq=False)
 class Downloads:
     """The downloads of a service."""
 

@@ -148,7 +148,7 @@ class EmbedderSources:
             tokenizer,
             *(file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names),
         ]
-        self.hub.fetch_folder(self.folders, name, [RemoteFile(repository, each) for each in names_to_fetch], report)
+        self.hub.fetch_folder(self.folders, name, [RemoteFile(repository, file) for file in names_to_fetch], report)
 
     def remove(self, name: str) -> int:
         """Remove a model and return the freed bytes; a UsageError if it is not here."""

@@ -67,7 +67,7 @@ def read_gguf(path: Path) -> Mapping[str, Any]:
         raise ModelFileError(f"{path} cannot be read ({reason}).", "Copy or download it again.") from None
 
 
-@dataclass
+@dataclass(eq=False)
 class _Reader:
     """Reader of the pairs; a ValueError for what no GGUF file has."""
 

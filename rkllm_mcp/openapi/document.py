@@ -173,7 +173,7 @@ _MAX_SHOWN = 120
 _NOTHING: Node = {}
 
 
-@dataclass
+@dataclass(eq=False)
 class References:
     """References of one document."""
 

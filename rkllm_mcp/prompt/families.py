@@ -71,7 +71,7 @@ class Templates(Mapping[str, ChatTemplate]):
                 texts = _values(tools)
                 form = texts.pop("form", None)
                 if form is None:
-                    empty: dict[str, Any] = {each.name: "" for each in fields(ToolForm) if each.default is MISSING}
+                    empty: dict[str, Any] = {entry.name: "" for entry in fields(ToolForm) if entry.default is MISSING}
                     values["tool_form"] = ToolForm(**{**empty, **texts})
                 else:
                     values["tool_form"] = replace(TOOL_FORMS[form], **texts)

@@ -64,7 +64,7 @@ def request_of(
     return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
 
 
-@dataclass
+@dataclass(eq=False)
 class EventReader:
     """Parses the stream of one answer and stores its thinking blocks."""
 

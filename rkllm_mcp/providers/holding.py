@@ -33,7 +33,7 @@ _HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
 _LONGEST_CHARACTER = 6
 
 
-@dataclass
+@dataclass(eq=False)
 class CorrectionCost:
     """What the corrections of a response have cost so far."""
 

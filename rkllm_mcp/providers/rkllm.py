@@ -104,7 +104,7 @@ class ModelForm:
         return "open" if wish and self.template.open_thinking else "auto"
 
 
-@dataclass
+@dataclass(eq=False)
 class RepetitionWatch:
     """Follow the tokens of one answer; each costs the same, however long the answer is."""
 
@@ -130,7 +130,7 @@ class RepetitionWatch:
         return covered >= LOOP_TOKENS * LOOP_TIMES
 
 
-@dataclass
+@dataclass(eq=False)
 class TokenComparison:
     """Comparison of the first tokens of an answer: their text from the runtime, and from ``tokenizer.json``."""
 

@@ -24,7 +24,7 @@ class _PendingCall:
     value: asyncio.Future[int | None] | None
 
 
-@dataclass
+@dataclass(eq=False)
 class Calls:
     """Calls of one engine, and the settings they made."""
 

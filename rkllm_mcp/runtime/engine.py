@@ -537,7 +537,7 @@ class Engine:
                 runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
                 is_cold=self._cache.is_cold or command.clears_before,
                 expected_prefill=self._cache.expected_prefill(command),
-                own_tokens=self._cache.own_tokens(run.tokens, run.options.owner),
+                own_tokens=self._cache.own_tokens(run.tokens, run.command.options.owner),
                 abort=partial(self._abort, run),
             )
             self._cache.is_cold = False
@@ -552,7 +552,7 @@ class Engine:
         worker = self.supervisor.worker
         if worker is None:
             return
-        worker.send(frames.pack_numbered(frames.ABORT, run.number))
+        worker.send(frames.pack_numbered(frames.ABORT, run.command.run))
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
             if not run.ids and not run.stop_detail:
@@ -592,7 +592,7 @@ class Engine:
         if run is None:
             self._kill(silence)
         elif self._abort_deadline is None:
-            run.condemn(StopReason.SILENT, silence)
+            run.stop_because(StopReason.SILENT, silence)
             self._abort(run)
 
     # Reports of the worker
@@ -602,7 +602,7 @@ class Engine:
         for kind, body in received:
             if kind == frames.TOKEN:
                 number, token_id, entered_ns, text = frames.unpack_token(body)
-                if self._current is not None and self._current.number == number:
+                if self._current is not None and self._current.command.run == number:
                     self._current.add(token_id, entered_ns, text)
             else:
                 self._on_report(kind, body)
@@ -624,7 +624,7 @@ class Engine:
         # Such as ``matmul(w8a8) run failed``.
         failed_line = next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
         if failed_line:
-            run.condemn(StopReason.INVALID_OUTPUT, f"its tokens mean nothing ({failed_line})")
+            run.stop_because(StopReason.INVALID_OUTPUT, f"its tokens mean nothing ({failed_line})")
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
@@ -645,7 +645,7 @@ class Engine:
             asyncio.get_running_loop().call_soon(self._start_next)
         elif kind == frames.ROWS:
             rows = frames.unpack_rows(body)
-            if self._current is not None and self._current.number == rows.run:
+            if self._current is not None and self._current.command.run == rows.run:
                 self._current.rows = rows
         elif kind == frames.REPLY:
             answer = frames.unpack(frames.CallReply, body)

@@ -198,7 +198,7 @@ def unpack_run_ended(body: bytes) -> RunEnded:
     return RunEnded(run, body[_ENDED_BODY.size :].decode(), report)
 
 
-@dataclass
+@dataclass(eq=False)
 class FrameReader:
     """Split received bytes into frames."""
 

@@ -28,7 +28,7 @@ class _Images:
 _NO_IMAGES = _Images()
 
 
-@dataclass
+@dataclass(eq=False)
 class CacheState:
     """Known state of the KV cache of one engine."""
 
@@ -110,7 +110,7 @@ class CacheState:
         is_whole = run.state is RunState.DONE and bool(run.ids)
         # The token sampled last was not evaluated (observed on 1.3.1).
         self.ids = [*run.tokens, *run.ids[:-1]] if self.reuses_prefix and is_whole and run.tokens else ()
-        owner = run.options.owner
+        owner = run.command.options.owner
         new: frozenset[str] = frozenset() if owner is None else frozenset((owner,))
         self._owners = new if is_whole else self._owners | new
         if owner is None and is_whole:

@@ -115,9 +115,7 @@ class Run:
 
     def __init__(self, command: RunCommand, *, timed: bool = False) -> None:
         options = command.options
-        self.number = command.run
         self.command = command
-        self.options = options
         # Token ids of the prompt; empty for other inputs.
         self.tokens: Sequence[int] = command.prompt.tokens if isinstance(command.prompt, TokenInput) else ()
         # Runs that went before this one out of turn; counted by the queue.
@@ -186,7 +184,7 @@ class Run:
         self._abort = abort
         if runtime_limit is not None:
             limits = self._limits
-            limits.may_overrun = self.options.save_prompt_cache is not None
+            limits.may_overrun = self.command.options.save_prompt_cache is not None
             if runtime_limit > limits.tokens and not limits.may_overrun:
                 limits.reason = StopReason.HOST_LIMIT
             limits.tokens = min(limits.tokens, runtime_limit)
@@ -254,7 +252,7 @@ class Run:
             self._error = error
         self._close()
 
-    def condemn(self, reason: StopReason, detail: str) -> None:
+    def stop_because(self, reason: StopReason, detail: str) -> None:
         """Any → STOPPING: the run is about to be aborted, for SILENT, or for INVALID_OUTPUT even if it is complete."""
         self.stop_detail = detail
         if self._finish is None or reason is StopReason.INVALID_OUTPUT:
@@ -267,7 +265,7 @@ class Run:
 
     def give_way(self) -> None:
         """Any → STOPPING if the option is set and the answer is not complete: something else waits for the engine."""
-        if self.options.gives_way and self._finish is None:
+        if self.command.options.gives_way and self._finish is None:
             self._measures.gave_way = True
             self.finish_early()
 

@@ -32,7 +32,7 @@ from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 _MEASURED_FROM_TOKENS = 64
 
 
-@dataclass
+@dataclass(eq=False)
 class PrefillPace:
     """Prefill speed on this board: the slowest run measured, so that one fast run does not shorten the limits."""
 

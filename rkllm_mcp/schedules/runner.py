@@ -73,7 +73,7 @@ class RunResult:
 Perform = Callable[[Schedule, ScheduleRun], Awaitable[RunResult]]
 
 
-@dataclass
+@dataclass(eq=False)
 class ScheduleRunner:
     """Runs the schedules of one tenant.
 

@@ -238,7 +238,7 @@ class SoundWriter:
         return self._file.taken()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Written:
     """A file that cannot be wound back; what is written is kept until it is taken."""
 

@@ -254,7 +254,7 @@ class _Wyoming:
     async def languages(self) -> tuple[str, ...]:
         """See ``Recogniser.languages``."""
         programs = await self._described("asr")
-        models = [as_mapping(model) for each in programs for model in as_list(each.get("models"))]
+        models = [as_mapping(model) for program in programs for model in as_list(program.get("models"))]
         return tuple(dict.fromkeys(str(code) for model in models for code in as_list(model.get("languages"))))
 
     async def speak(self, text: str, voice: str = "", speed: float = 1.0) -> Sound:

@@ -69,7 +69,7 @@ class SpeechServer:
             model = _artifact("speech", languages=[*languages])
             described["asr"] = [_artifact("rkllm-mcp", models=[model], supports_transcript_streaming=True)]
         if self.speaker is not None:
-            voices = [_artifact(each.name, languages=[*each.languages]) for each in await self.speaker.voices()]
+            voices = [_artifact(voice.name, languages=[*voice.languages]) for voice in await self.speaker.voices()]
             described["tts"] = [_artifact("rkllm-mcp", voices=voices, supports_synthesize_streaming=True)]
         self._info = described
         return described

@@ -45,7 +45,7 @@ class AnsweredElsewhereError(Exception):
     """Another board answers in the conversation."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Leases:
     """The answers of boards: one board at a time answers in a conversation, and the others know of it.
 

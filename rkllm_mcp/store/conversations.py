@@ -474,7 +474,7 @@ def _response_words(items: Sequence[Any], response: Mapping[str, Any], *, keep_r
     return _utf8(json.dumps(items, ensure_ascii=False)), _utf8(json.dumps(response, ensure_ascii=False))
 
 
-@dataclass
+@dataclass(eq=False)
 class Conversations:
     """Stored conversations.
 
@@ -712,7 +712,7 @@ class Conversations:
         return deleted + _erase_results(tenant, before, transaction)
 
 
-@dataclass
+@dataclass(eq=False)
 class StoredResponses:
     """Responses of OpenAI's Responses API, each with the items of its request and a link to the one before.
 

@@ -26,7 +26,7 @@ _INSERT = f"INSERT INTO memories ({', '.join(COLUMNS)}) VALUES ({', '.join('?' *
 _LIKES = "{} LIKE ? ESCAPE '\\' OR {} LIKE ? ESCAPE '\\'"
 
 
-@dataclass
+@dataclass(eq=False)
 class Memories:
     """The rows of one user; every method that waits raises a StoreError if the database cannot be used."""
 

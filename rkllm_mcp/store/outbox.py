@@ -119,7 +119,7 @@ class Outbox:
             self._replays[kind](change, transaction)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Recorder:
     """A ``Transaction`` that only notes what would be executed."""
 

@@ -43,7 +43,7 @@ PERSON = "person"
 _LIMITS = ("limits", "history")
 
 
-@dataclass
+@dataclass(eq=False)
 class ApprovalTable:
     """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
 
@@ -82,7 +82,7 @@ class ApprovalTable:
         return await self.database.change("DELETE FROM grants WHERE server = ? AND tool = ?", (server, tool)) > 0
 
 
-@dataclass
+@dataclass(eq=False)
 class SwitchTable:
     """Tools and servers that were switched on or off at run time."""
 
@@ -114,7 +114,7 @@ class SwitchTable:
         self.database.tell(write)
 
 
-@dataclass
+@dataclass(eq=False)
 class KeyValue:
     """Texts of one kind by key; created by ``Store.texts``.
 
@@ -206,7 +206,7 @@ def write_limits(limits: StoreLimits, transaction: Transaction) -> None:
     write_text(*_LIMITS, json.dumps(limits.as_settings()), transaction)
 
 
-@dataclass
+@dataclass(eq=False)
 class DailyUsage:
     """Token usage per day, and of what else is counted per day, whose days have a name before the date."""
 
@@ -277,7 +277,7 @@ def _since_boot(_: Transaction) -> tuple[str, float]:
     return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass
+@dataclass(eq=False)
 class DeviceKeys:
     """Keys of devices: a code that is valid once and for five minutes becomes a key, of which the hash is stored.
 

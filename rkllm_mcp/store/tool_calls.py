@@ -11,7 +11,7 @@ from rkllm_mcp.store.conversations import WRITTEN_AT
 from rkllm_mcp.store.database import CLOCK_WAS_SET_S, DAY_S, Database, Transaction
 from rkllm_mcp.store.limits import Limits
 
-_COLUMNS = tuple(each.name for each in fields(CallRecord))
+_COLUMNS = tuple(column.name for column in fields(CallRecord))
 _MARKS = ", ".join(WRITTEN_AT if name == "at" else "?" for name in _COLUMNS)
 _INSERT = f"INSERT INTO calls ({', '.join(_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608  (no input)
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM calls"  # noqa: S608  (no input)
@@ -33,7 +33,7 @@ DELETE FROM calls WHERE id IN (
 _DELETE_SURPLUS = "DELETE FROM calls WHERE id <= (SELECT id FROM calls ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
 
-@dataclass
+@dataclass(eq=False)
 class CallHistory:
     """Recorded calls; implements ``Recorder`` and ``PastCalls``."""
 

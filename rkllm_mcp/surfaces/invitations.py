@@ -45,7 +45,7 @@ class _Invitation:
     tries: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Invitations:
     """The open invitations of a service; they end with it."""
 
@@ -61,7 +61,7 @@ class Invitations:
 
     def accept(self, number: str, nonce: bytes, message: bytes, proof: bytes) -> JoinKeys:
         """Return the keys for a request with a right proof, and end its invitation; else a WrongCodeError."""
-        self._open = {key: each for key, each in self._open.items() if each.until > self.clock()}
+        self._open = {key: invitation for key, invitation in self._open.items() if invitation.until > self.clock()}
         invitation = self._open.get(number)
         if invitation is None:
             raise WrongCodeError

@@ -102,7 +102,7 @@ class BoardServer(MCPServer[None]):
             await server.run(reading, writing, server.create_initialization_options())
 
 
-@dataclass
+@dataclass(eq=False)
 class _Tools:
     """The tools and resources as functions, from whose signatures the SDK reads the schemas."""
 

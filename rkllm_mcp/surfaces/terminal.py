@@ -39,7 +39,7 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text)
 
 
-@dataclass
+@dataclass(eq=False)
 class PrintableStream:
     """A text that arrives in pieces, without what a terminal would obey: a sequence may be cut anywhere."""
 

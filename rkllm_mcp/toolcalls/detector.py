@@ -188,7 +188,7 @@ class StateReader(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class BeginningState:
     """Nothing but white space has been read; ``text`` is what follows if no mark of thinking comes."""
 
@@ -211,7 +211,7 @@ class BeginningState:
         return None if not final and marks.may_begin(bare, openers_only=openers_only) else self.text
 
 
-@dataclass
+@dataclass(eq=False)
 class HeaderState:
     """The opener of thinking has been read."""
 
@@ -228,7 +228,7 @@ class HeaderState:
         return ThinkingFollows(tags)
 
 
-@dataclass
+@dataclass(eq=False)
 class ThinkingState:
     """Thinking is being read."""
 
@@ -256,7 +256,7 @@ class ThinkingState:
         return None
 
 
-@dataclass
+@dataclass(eq=False)
 class TentativeCallState:
     """A call inside thinking has begun: it is thinking if the thinking is closed, and a call if the answer ends."""
 
@@ -283,7 +283,7 @@ class TentativeCallState:
         return TextFollows()
 
 
-@dataclass
+@dataclass(eq=False)
 class TextState:
     """Text of the answer is being read."""
 
@@ -377,7 +377,7 @@ class BodyState:
         return CallEnds(self.call)
 
 
-@dataclass
+@dataclass(eq=False)
 class EndingState:
     """The structure of a body has ended."""
 
@@ -394,7 +394,7 @@ class EndingState:
         return BodyBegins(call) if ending.another else CallEnds(call)
 
 
-@dataclass
+@dataclass(eq=False)
 class AfterCallState:
     """A call has ended. One without a marker counts only if a line ends here, or the answer for a code fence."""
 
@@ -455,7 +455,7 @@ class AfterCallState:
             answer.out.write(part.raw)
 
 
-@dataclass
+@dataclass(eq=False)
 class FencedAnswerState:
     """The answer began with a call in a code fence: its calls count if nothing else follows."""
 

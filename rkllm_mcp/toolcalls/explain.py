@@ -47,7 +47,7 @@ def explain(
     return list(dict.fromkeys(explanations))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Looker:
     """Explains events, and searches text for calls in formats that were not enabled."""
 

@@ -154,7 +154,7 @@ _SENTENCE_ENDS = re.compile(r"[^\"'][.:;!?。：！？…]\s\Z|[。：！？]\Z"
 _LINE_CHARACTERS = 16
 
 
-@dataclass
+@dataclass(eq=False)
 class CodeFenceState:
     """State of the code fences of a text that is fed in chunks."""
 

@@ -46,7 +46,7 @@ _AFTER_STRING = re.compile(r"\s*(?:,\s*[A-Za-z_]\w*\s*=|\)\s*(?:[\]\n;,]|\Z))")
 _NEXT_KEYWORD = re.compile(r"\s*,\s*[A-Za-z_]\w*\s*=")
 
 
-@dataclass
+@dataclass(eq=False)
 class LiteralReader:
     """Reader of consecutive values in one text.
 

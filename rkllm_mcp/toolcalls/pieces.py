@@ -34,7 +34,7 @@ class Gap(Enum):
     NONE = "none"
 
 
-@dataclass
+@dataclass(eq=False)
 class MissedCall:
     """Text that may have been meant as a call and was not read as one."""
 
@@ -66,7 +66,7 @@ class _HeldObject:
     reason: str
 
 
-@dataclass
+@dataclass(eq=False)
 class PieceWriter:
     """Writer of the pieces of one answer.
 

@@ -40,7 +40,7 @@ QUOTES = "\"'"
 _STRING_STOPS = {quote * length: re.compile(rf"[{quote}\\]") for quote in QUOTES for length in (1, 3)}
 
 
-@dataclass
+@dataclass(eq=False)
 class QuotedText:
     """A string between quotes of one character or three, in which only the quote and the backslash have a meaning.
 
@@ -144,7 +144,7 @@ python_scanner = partial(BracketScanner, brackets=("{[(", "}])"), triple_quotes=
 """Return the scanner of one Python-like call, or of a list of calls."""
 
 
-@dataclass
+@dataclass(eq=False)
 class NamedJsonScanner:
     """Scanner of one JSON object after a head that names the tool: ``get_weather[ARGS]{…}``."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
-@dataclass
+@dataclass(eq=False)
 class StopMatcher:
     """Search a stream of text for the stop string that ends first; of several that end together the longest counts.
 

@@ -35,7 +35,7 @@ _MAX_GRANTS = 4096
 _Key: TypeAlias = tuple[str, str, str, str]
 
 
-@dataclass
+@dataclass(eq=False)
 class ConversationGrants:
     """Approvals per conversation; the oldest are dropped first."""
 
@@ -143,7 +143,7 @@ def _words_of_writing(spec: ServerConfig, tool: ToolSpec, call: ToolCall, langua
     return texts["replaces" if is_there else "new"].format(path=on_one_line(path), folder=spec.folder)
 
 
-@dataclass
+@dataclass(eq=False)
 class RecentApprovals:
     """An ``ApprovalStore`` in memory, until the process ends."""
 

@@ -242,13 +242,13 @@ STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
     (StopReason.CONSUMER_LEFT, Run.leave, True, RunState.DONE),
     (
         StopReason.SILENT,
-        lambda run: run.condemn(StopReason.SILENT, "the next token did not come"),
+        lambda run: run.stop_because(StopReason.SILENT, "the next token did not come"),
         True,
         RunState.FAILED,
     ),
     (
         StopReason.INVALID_OUTPUT,
-        lambda run: run.condemn(StopReason.INVALID_OUTPUT, "its tokens mean nothing"),
+        lambda run: run.stop_because(StopReason.INVALID_OUTPUT, "its tokens mean nothing"),
         True,
         RunState.FAILED,
     ),

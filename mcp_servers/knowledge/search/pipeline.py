@@ -167,7 +167,7 @@ class Pipeline:
         for query, context in ((continued.joined, continued), (request.query, None)):
             attempt = Trace(trace.is_enabled)
             tries.append((await self._search(bases, replace(request, query=query), access, attempt, context), attempt))
-        hits, taken_trace = max(tries, key=lambda each: each[0][0].score if each[0] else -1.0)
+        hits, taken_trace = max(tries, key=lambda attempted: attempted[0][0].score if attempted[0] else -1.0)
         trace.stages += taken_trace.stages
         trace.problems += taken_trace.problems
         return hits

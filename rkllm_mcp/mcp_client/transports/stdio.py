@@ -33,7 +33,7 @@ class LineTooLongError(ValueError):
     """A line exceeds its limit."""
 
 
-@dataclass
+@dataclass(eq=False)
 class LineSplitter:
     """Splits a byte stream at newlines; ``max_line_bytes`` bounds a line."""
 
@@ -67,7 +67,7 @@ _MOST_LINES = 20_000
 _MOST_LINE_BYTES = 64 * 1024
 
 
-@dataclass
+@dataclass(eq=False)
 class MessageLines:
     """Joins the lines of a message that a server writes over several of them, which the protocol does not allow."""
 

@@ -105,4 +105,4 @@ def path_completions(begun: str) -> Mapping[str, str]:
             ]
     except (OSError, RuntimeError):
         return {}
-    return {f"{prefix}{each}": "" for each in sorted(names)[:_MOST_COMPLETIONS]}
+    return {f"{prefix}{name}": "" for name in sorted(names)[:_MOST_COMPLETIONS]}

@@ -36,7 +36,7 @@ PROMPT = "> "
 Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, Mapping[str, str]]]]
 
 
-@dataclass
+@dataclass(eq=False)
 class ConsoleAnswers:
     """Answers typed line by line during a command; questions are on standard error.
 

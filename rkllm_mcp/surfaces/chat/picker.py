@@ -27,7 +27,7 @@ class Choice:
     detail: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class _List:
     heading: str
     choices: Sequence[Choice]

@@ -50,7 +50,7 @@ ANSWER_MARK = "◆ "
 RESULT_CHARS = 160
 
 
-@dataclass
+@dataclass(eq=False)
 class TerminalRenderer:
     """Events as text on a terminal."""
 

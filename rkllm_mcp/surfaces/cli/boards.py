@@ -151,7 +151,7 @@ async def invite_command(session: Session) -> None:
     if service is None:
         # It may be one that the system's systemd runs, if this account may ask it.
         with suppress(PermissionError):
-            service = next((each for each in running_services(SYSTEM_STATE) if each.is_for(config)), None)
+            service = next((record for record in running_services(SYSTEM_STATE) if record.is_for(config)), None)
     if service is None:
         raise UsageError("the service of this configuration is not running here; 'rkllm-mcp service start' starts it")
     headers = {"Authorization": f"Bearer {service.key}"}
@@ -303,8 +303,8 @@ async def update_command(
     # This machine last: this program imports what it needs of itself until its end.
     chosen.sort(key=lambda name: _is_here(boards[name]))
     secret = config.service.boards_secret
-    statuses = {each.name: each for each in await board_statuses(boards, {}, secret)}
-    if not names and (away := [each for each in statuses.values() if not each.is_ready]):
+    statuses = {status.name: status for status in await board_statuses(boards, {}, secret)}
+    if not names and (away := [status for status in statuses.values() if not status.is_ready]):
         others = " ".join(name for name in chosen if statuses[name].is_ready)
         advice = f"mend it first, or leave it out: rkllm-mcp boards update {others}" if others else "mend it first"
         raise UsageError(f"{away[0].name} takes no questions ({away[0].state}); {advice}")
@@ -325,7 +325,7 @@ async def update_command(
             left = ", ".join(chosen[number + 1 :]) or "none"
             raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {left}")
         compared = [status.compared or {} for status in (statuses[name], after)]
-        earlier, now = (each.get("version") or "an unknown release" for each in compared)
+        earlier, now = (board.get("version") or "an unknown release" for board in compared)
         session.status(f"{name}: {earlier} → {now}, takes questions")
 
 

@@ -64,8 +64,8 @@ async def all_boards(request: Request) -> dict[str, Any]:
     statuses = await board_statuses(named_boards(config), caller_headers(request), config.service.boards_secret)
     phrase = read_catalogue(language_of_header(request.headers.get("accept-language", "")) or "en").phrase
     # For one that is away the page has a word of its own.
-    states = (each.state if each.state.startswith("not reachable") else phrase(each.state) for each in statuses)
-    return {"boards": [{**asdict(each), "state": state} for each, state in zip(statuses, states, strict=True)]}
+    states = (status.state if status.state.startswith("not reachable") else phrase(status.state) for status in statuses)
+    return {"boards": [{**asdict(status), "state": state} for status, state in zip(statuses, states, strict=True)]}
 
 
 class Invitation(DocumentedModel):
@@ -169,7 +169,7 @@ async def join_board(request: Request) -> Joined:
         listed[place:] = [entry, *listed[place + 1 :]]
         await _write_boards(service, listed)
     secret = service.config.service.boards_secret or ""
-    others = {each: board for each, board in named_boards(service.config).items() if each != entry["name"]}
+    others = {name: board for name, board in named_boards(service.config).items() if name != entry["name"]}
     missed = await send_boards(others, secret, listed)
     given = {"name": entry["name"], "store": config.store.url, "api_keys": list(config.service.api_keys)}
     return Joined(box=keys.seal({**given, "boards_secret": secret, "boards": listed, "missed": missed}).hex())

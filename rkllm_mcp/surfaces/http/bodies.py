@@ -129,7 +129,7 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     # Of a union every member complains. What was meant is the one that got furthest into the value, with the least to
     # say; its name is what the place leaves out.
     members = [
-        tuple(step for step in each["loc"] if step not in path) for each, path in zip(details, paths, strict=True)
+        tuple(step for step in detail["loc"] if step not in path) for detail, path in zip(details, paths, strict=True)
     ]
     count_of_members = Counter(members)
     best = max(range(len(details)), key=lambda index: (len(paths[index]), -count_of_members[members[index]]))
