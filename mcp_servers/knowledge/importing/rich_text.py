@@ -81,6 +81,8 @@ class _RichTextReader:
             if brace == "}" and len(self._outer) <= 1 and self._source.find("}", match.end()) < 0:
                 # What follows the document is not one of it.
                 break
+            if text and not (text := self._without_skipped(text)):
+                continue
             if text and self._is_divided():
                 # The second byte of a letter may be one of ASCII.
                 self._bytes.append(ord(text[0]))
@@ -88,13 +90,13 @@ class _RichTextReader:
             elif symbol in {"\\", "{", "}"} and self._is_divided():
                 self._bytes.append(ord(symbol))
                 continue
-            if byte is None and not (word == "u" and number):
+            # Halves of a letter in Unicode stay together; bytes before one are letters of their own.
+            if byte is None and (self._bytes or word not in {"u", "uc"}):
                 self._end_characters()
             if word:
                 self._read_word(word, int(number) if number else None)
             elif byte is not None:
-                if self._units:
-                    self._end_units()
+                self._end_units()
                 if self._skip:
                     self._skip -= 1
                 else:
@@ -109,8 +111,6 @@ class _RichTextReader:
             elif brace:
                 self._read_brace(brace)
             elif text:
-                skipped, self._skip = min(self._skip, len(text)), max(self._skip - len(text), 0)
-                text = text[skipped:]
                 if text.isascii():
                     self._add(text)
                 else:
@@ -178,6 +178,12 @@ class _RichTextReader:
             elif word in _SIGNS:
                 self._add(_SIGNS[word])
 
+    def _without_skipped(self, text: str) -> str:
+        """Return a text without the characters that stand for a letter in Unicode before it."""
+        skipped = min(self._skip, len(text))
+        self._skip -= skipped
+        return text[skipped:]
+
     def _is_divided(self) -> bool:
         """True if the last byte is the first one of a letter of two bytes."""
         if not self._bytes:
@@ -201,8 +207,7 @@ class _RichTextReader:
 
     def _end_characters(self) -> None:
         """Add the characters of which only the bytes were known: one may be divided between several words."""
-        if self._units:
-            self._end_units()
+        self._end_units()
         if self._bytes:
             content, self._bytes = bytes(self._bytes), bytearray()
             self._add(content.decode(self._charset(), "replace"))

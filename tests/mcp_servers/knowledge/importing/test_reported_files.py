@@ -408,6 +408,9 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
         ),
         ("a.ics", _EVENT.format("SUMMARY;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:=E9=\n=8D=B5"), ["Subject: 鍵"]),
         ("a.rtf", r"{\rtf1 a{\super {\*\footnote\ftnalt n}} b\par c}", ["a b", "n", "c"]),
+        ("a.rtf", r"{\rtf1 a\'e9\u26085?b\u-10174?\u-8289?\'e9c}", ["aé日b𠮟éc"]),
+        # As LibreOffice writes it.
+        ("a.rtf", r"{\rtf1\uc1 a\u26085\'3f\uc0 \u55362\uc1 \u57247\'3f\u12427\'3f b}", ["a日𠮟る b"]),
         (
             "a.rtf",
             r"{\rtf1 a{\field{\*\fldinst{EQ \\o(\\s\\up 9(k),b)}}{\fldrslt }}c {\field{\*\fldinst PAGE}{\fldrslt 1}}}",
