@@ -68,7 +68,7 @@ def clock_question(now: Now, question: str) -> str:
     if time is not None:
         source, target = _direction(question, time)
         if source == target:
-            # Of which place it is, or where it is wanted, is in words that were not read.
+            # Of which place it is, or in which one it is wanted, is in words that were not read.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
         moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
         wanted = moment.astimezone(_zone(target, here))
@@ -100,7 +100,7 @@ def clock_question(now: Now, question: str) -> str:
         return texts["day_ahead" if count > 0 else "day_before"].format(count=abs(count), **values)
     key, era = "now_there" if zone else "now_here", _era(there).strip("()")
     text = sentences_for(question)[key].format(place=_place_name(question, zone), **_values(question, there))
-    # The year of the Japanese calendar, in English where it is asked for.
+    # The year of the Japanese calendar, in English if that is asked for.
     return f"{text} ({era})" if era and re.search(r"japanese|\bera\b|reiwa", question, re.IGNORECASE) else text
 
 

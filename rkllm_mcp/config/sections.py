@@ -69,7 +69,7 @@ class RemoteSection(Section):
 
     @model_validator(mode="after")
     def _check_service(self) -> Self:
-        # Each section that is a service has a kind of its own.
+        # Each section that is a service has its own kind.
         kind: str = getattr(self, "kind", "rkllm")
         if kind == "rkllm" and self.preset is None:
             return self

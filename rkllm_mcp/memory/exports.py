@@ -86,12 +86,12 @@ def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
     texts = _texts_of_others(text)
     if not texts:
         return memories_from_json(text), []
-    kept = [text for text in texts if len(text) <= LONGEST_ROW and not is_secret(text)]
-    if len(kept) > MOST_ROWS:
-        raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(kept)}")
-    if not kept:
+    rows = [text for text in texts if len(text) <= LONGEST_ROW and not is_secret(text)]
+    if len(rows) > MOST_ROWS:
+        raise UsageError(f"a memory has at most {MOST_ROWS} rows, and this file has {len(rows)}")
+    if not rows:
         raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(texts[0], 60)!r}")
-    return [ImportedRow(text=text) for text in kept], [text for text in texts if text not in kept]
+    return [ImportedRow(text=text) for text in rows], [text for text in texts if text not in rows]
 
 
 def _texts_of_others(text: str) -> list[str] | None:

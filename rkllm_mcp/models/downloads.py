@@ -145,7 +145,7 @@ class Downloads:
         return download
 
     async def run(self, download: Download) -> None:
-        """Run a download when the earlier ones are over, until it is over or stopped; raises nothing of its own."""
+        """Run a download when the earlier ones are over, until it is over or stopped; raises no error."""
         with download.scope:
             async with self._turn:
                 try:

@@ -185,10 +185,10 @@ class Hub:
 
     def fetch_folder(self, folders: ModelFolderStore, name: str, files: Iterable[RemoteFile], report: Report) -> None:
         """Download files into a new folder, under their names in the repository, or raise a ModelDownloadError."""
-        found = [self.find(file) for file in files]
+        located = [self.find(file) for file in files]
         with folders.workspace(name) as space:
-            folders.check_room(sum(file.size or 0 for file in found if file.cached is None))
-            for file in found:
+            folders.check_room(sum(file.size or 0 for file in located if file.cached is None))
+            for file in located:
                 target = space.ready / file.remote.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self.fetch(file, space.place, target, report)

@@ -201,8 +201,8 @@ class Holding:
 
     def run_options(self, options: GenerationOptions, written: int) -> GenerationOptions:
         """Return the options of the next run; ``options`` are those of the response, which has ``written`` tokens."""
-        left = options.max_new_tokens - written
-        most = _HOT_TOKENS if self.is_hot else left if self._heard is None else min(left, _HEARD_TOKENS)
+        room = options.max_new_tokens - written
+        most = _HOT_TOKENS if self.is_hot else room if self._heard is None else min(room, _HEARD_TOKENS)
         sampling = _HOTTEST if self.is_hot and options.sampling is not None else options.sampling
         return replace(options, max_new_tokens=max(1, most), sampling=sampling)
 

@@ -55,7 +55,7 @@ class Leases:
     database: Database
     board: str
     now: Callable[[Transaction], float]
-    clock_behind_s: float = 0.0  # of this machine, behind the time that all boards have in common
+    clock_behind_s: float = 0.0  # how late this machine is by the time that all boards have in common
 
     async def renew(self) -> None:
         """Say that this board lives."""

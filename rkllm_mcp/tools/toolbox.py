@@ -89,7 +89,7 @@ class Toolbox:
         for name, connection in self._connections.items():
             spec = connection.spec
             headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
-            # The token of its own name, and those in its headers.
+            # The token of its name, and those in its headers.
             claimed[name] = frozenset((name, *(token for text in headers.values() for token in placeholders(text))))
         everything = frozenset[str]().union(*claimed.values())
         self._foreign_tokens = {name: everything - own_tokens for name, own_tokens in claimed.items()}

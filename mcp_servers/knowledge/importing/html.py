@@ -144,7 +144,7 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
 
 
 def _write_states_and_formulas(tree: LexborHTMLParser) -> None:
-    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX next to them; show panels behind tabs and notes."""
+    """Replace boxes to tick by ☑ or ☐, and formulas by the TeX next to them; show the panels of tabs and notes."""
     for box in tree.css('input[type="checkbox" i], input[type="radio" i]'):
         # Elsewhere they open menus.
         if box.parent is not None and box.parent.tag in _TICKED:

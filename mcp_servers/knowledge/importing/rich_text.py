@@ -21,10 +21,10 @@ _TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n\0]+|([^\\{}\r\n\0]+)"
 )
 # ``left_out``: groups whose content is no text, as are those that begin with \* and are in no other list. The text of
-# ``beside`` follows the paragraph that it is in, except instructions of fields; that of ``running`` the document.
+# ``aside`` follows the paragraph that it is in, except instructions of fields; that of ``running`` the document.
 _TABLES: dict[str, Any] = json.loads(Path(__file__).with_name("rich_text.json").read_text("utf-8"))
-_LEFT_OUT, _BESIDE, _RUNNING = (frozenset[str](_TABLES[name]) for name in ("left_out", "beside", "running"))
-_KNOWN = frozenset[str](_TABLES["known"]) | _BESIDE | _RUNNING
+_LEFT_OUT, _ASIDE, _RUNNING = (frozenset[str](_TABLES[name]) for name in ("left_out", "aside", "running"))
+_KNOWN = frozenset[str](_TABLES["known"]) | _ASIDE | _RUNNING
 _SIGNS: dict[str, str] = _TABLES["signs"]
 _CHARSETS: dict[str, str] = _TABLES["charsets"]
 _SYMBOLS = {"~": "\xa0", "_": "‑", "\n": "\n", "\r": "\n", "{": "{", "}": "}", "\\": "\\"}
@@ -41,7 +41,7 @@ class _Group:
     is_deleted: bool = False  # by a change that is recorded
     skipped: int = 1  # characters of the fallback after \\u
     font: str = ""
-    beside: str = ""  # the destination whose text does not belong to the line
+    aside: str = ""  # the destination whose text does not belong to the line
     is_new: bool = True  # none of its words was read
 
 
@@ -68,7 +68,7 @@ class _RichTextReader:
         self._line: list[str] = []
         self._text: list[str] = []
         # Texts next to the line, the innermost last, and those that are complete.
-        self._beside: list[list[str]] = []
+        self._aside: list[list[str]] = []
         self._notes: list[str] = []
         self._running: dict[str, None] = {}
         self._bytes = bytearray()
@@ -90,7 +90,7 @@ class _RichTextReader:
             elif symbol in {"\\", "{", "}"} and self._is_divided():
                 self._bytes.append(ord(symbol))
                 continue
-            # Halves of a letter in Unicode stay together; bytes before one are letters of their own.
+            # Halves of a letter in Unicode stay together; bytes before one are separate letters.
             if byte is None and (self._bytes or word not in {"u", "uc"}):
                 self._end_characters()
             if word:
@@ -128,12 +128,12 @@ class _RichTextReader:
         ended = self._group
         # A brace too many ends nothing.
         self._group = self._outer.pop() if self._outer else ended
-        if ended.beside and ended.beside != self._group.beside and self._beside:
-            text = "".join(self._beside.pop()).strip()
-            if ended.beside == "fldinst":
+        if ended.aside and ended.aside != self._group.aside and self._aside:
+            text = "".join(self._aside.pop()).strip()
+            if ended.aside == "fldinst":
                 # Only a field of signs has its text there.
                 self._add(field_signs(text))
-            elif text and ended.beside in _RUNNING:
+            elif text and ended.aside in _RUNNING:
                 self._running[text] = None
             elif text:
                 self._notes.append(text)
@@ -148,9 +148,9 @@ class _RichTextReader:
             # The group around the form in Unicode leaves out that for older programs.
             around = self._outer[-2] if word == "ud" and len(self._outer) > 1 else outer
             self._group = group = replace(group, is_left_out=around.is_left_out)
-        if (word in _BESIDE or word in _RUNNING) and is_first and not self._group.is_left_out:
-            self._group = replace(self._group, beside=word)
-            self._beside.append([])
+        if (word in _ASIDE or word in _RUNNING) and is_first and not self._group.is_left_out:
+            self._group = replace(self._group, aside=word)
+            self._aside.append([])
         elif word == "upr":
             self._group = replace(group, is_left_out=True)
         elif word == "v":
@@ -179,7 +179,7 @@ class _RichTextReader:
                 self._add(_SIGNS[word])
 
     def _without_skipped(self, text: str) -> str:
-        """Return a text without the characters that stand for a letter in Unicode before it."""
+        """Return a text without the characters in place of a letter in Unicode before it."""
         skipped = min(self._skip, len(text))
         self._skip -= skipped
         return text[skipped:]
@@ -217,8 +217,8 @@ class _RichTextReader:
             return
         if self._group.is_hidden and text.strip() and self._hidden.leaves_out("hidden text"):
             return
-        if self._group.beside:
-            self._beside[-1].append(text.replace("\v", "\t"))
+        if self._group.aside:
+            self._aside[-1].append(text.replace("\v", "\t"))
             return
         self._line.append(text)
         if text.endswith("\n"):

@@ -86,20 +86,20 @@ class QueryVectors:
 
     query: str
     embedders: Mapping[str, Embedder]
-    made: dict[str, Vectors | str] = field(default_factory=dict[str, "Vectors | str"])
+    vectors: dict[str, Vectors | str] = field(default_factory=dict[str, "Vectors | str"])
 
     async def of(self, name: str) -> Vectors | str:
         """Return the vector of an embedder, or a sentence explaining its absence."""
-        if name not in self.made:
+        if name not in self.vectors:
             embedder, left_out = self.embedders.get(name), "the search by vectors was left out:"
             if embedder is None:
-                self.made[name] = f"{left_out} its vectors are of {name}, which is not configured"
+                self.vectors[name] = f"{left_out} its vectors are of {name}, which is not configured"
             else:
                 try:
-                    self.made[name] = (await embedder.embed([self.query], are_queries=True))[0]
+                    self.vectors[name] = (await embedder.embed([self.query], are_queries=True))[0]
                 except EngineUnreachableError as error:
-                    self.made[name] = f"{left_out} {error.words}"
-        return self.made[name]
+                    self.vectors[name] = f"{left_out} {error.words}"
+        return self.vectors[name]
 
 
 CROSS_ENCODED = 10

@@ -280,7 +280,7 @@ async def board(request: Request) -> dict[str, Any]:
 class FileDigests:
     """SHA-256 of files of gigabytes, each read once by a thread of its own."""
 
-    _found: dict[tuple[Path, int, int], str] = field(default_factory=dict[tuple[Path, int, int], str], init=False)
+    _digests: dict[tuple[Path, int, int], str] = field(default_factory=dict[tuple[Path, int, int], str], init=False)
 
     def find(self, file: Path) -> str:
         """Return the digest of a file as it is now; empty while it is read, or if it cannot be."""
@@ -289,17 +289,17 @@ class FileDigests:
         except OSError:
             return ""
         version = (file, status.st_size, status.st_mtime_ns)
-        if version not in self._found:
-            self._found[version] = ""
+        if version not in self._digests:
+            self._digests[version] = ""
             threading.Thread(target=self._read, args=version, daemon=True).start()
-        return self._found[version]
+        return self._digests[version]
 
     def _read(self, file: Path, size: int, changed_ns: int) -> None:
         digest = hashlib.sha256()
         with suppress(OSError), file.open("rb") as content:
             while piece := content.read(_PIECE_BYTES):
                 digest.update(piece)
-            self._found[file, size, changed_ns] = digest.hexdigest()
+            self._digests[file, size, changed_ns] = digest.hexdigest()
 
 
 _DIGESTS = FileDigests()
