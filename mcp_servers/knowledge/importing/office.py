@@ -36,7 +36,7 @@ from mcp_servers.knowledge.importing.documents import (
     ParseLimits,
     expand_spans,
 )
-from mcp_servers.knowledge.importing.equations import equation_text
+from mcp_servers.knowledge.importing.equations import equation_text, raised_mark
 from mcp_servers.knowledge.importing.open_document import read_flat_document, read_open_document
 from mcp_servers.knowledge.importing.spreadsheet import read_flat_workbook, read_workbook
 from mcp_servers.knowledge.importing.word import read_flat_word, read_word
@@ -100,6 +100,8 @@ def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob
             text = equation_text(equation)
             equation.clear()
             ET.SubElement(equation, "t").text = text
+        for paragraph in elements_named(slide, "p"):
+            _mark_raised(paragraph)
         tables = {id(inner) for table in elements_named(slide, "tbl") for inner in table.iter()}
         for shape in elements_named(slide, "sp"):
             is_title = any(
@@ -138,6 +140,17 @@ def _remove_hidden_shapes(slide: ET.Element, hidden: HiddenParts, page: int) -> 
                 group.remove(shape)
                 removed |= shown
     return removed
+
+
+def _mark_raised(paragraph: ET.Element) -> None:
+    """Put a mark before raised and lowered digits that would become part of the number before them."""
+    before = ""
+    for run in paragraph:
+        step = next((whole_number(part.get("baseline", ""), 0) for part in run if local_name(part) == "rPr"), 0)
+        for text in elements_named(run, "t"):
+            if step:
+                text.text = raised_mark(text.text or "", before, is_lowered=step < 0) + (text.text or "")
+            before = (text.text or before)[-1:]
 
 
 def _slide_cells(row: ET.Element) -> Iterator[Cell]:

@@ -24,11 +24,12 @@ from mcp_servers.knowledge.importing.archives import (
     whole_number,
 )
 from mcp_servers.knowledge.importing.documents import Blob, Cell, DocumentBuilder, HiddenParts, expand_spans
-from mcp_servers.knowledge.importing.equations import formula_text
+from mcp_servers.knowledge.importing.equations import formula_text, raised_mark
 from mcp_servers.knowledge.importing.word_numbers import number_text
 
 _MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
 _UNREAD = frozenset({"tracked-changes", "annotation", "note", "styles", "automatic-styles", "master-styles", "scripts"})
+_LINES = frozenset({"p", "h", "span", "a"})
 _MAX_REPEATED_ROWS = 100
 _NOT_SHOWN, _COLLAPSED = frozenset({"none", "false"}), frozenset({"collapse", "filter"})
 _HIDDEN = {
@@ -82,6 +83,7 @@ def read_open_document(archive: zipfile.ZipFile, builder: DocumentBuilder, blob:
     content = parse_part(archive, "content.xml")
     trees = [*([parse_part(archive, _STYLES)] if _STYLES in names else []), content]
     _remove_hidden(content, trees, builder.hidden)
+    _mark_raised(content, trees)
     lost = _add_objects(archive, content)
     _ContentReader(builder, trees).read(content)
     return "", embedded_warnings(lost)
@@ -116,6 +118,27 @@ def _remove_hidden(content: ET.Element, trees: Sequence[ET.Element], hidden: Hid
             parent.remove(child)
         if local_name(parent) == "table":
             _empty_hidden_columns(parent, hidden)
+
+
+def _mark_raised(content: ET.Element, trees: Sequence[ET.Element]) -> None:
+    """Put a mark before raised and lowered digits that would become part of the number before them."""
+    positions = {
+        attribute(style, "name"): attribute(properties, "text-position")
+        for tree in trees
+        for style in elements_named(tree, "style")
+        for properties in elements_named(style, "text-properties")
+    }
+    for parent in content.iter():
+        if local_name(parent) not in _LINES:
+            continue
+        before = (parent.text or "")[-1:]
+        for child in parent:
+            text = "".join(child.itertext())
+            position = positions.get(attribute(child, "style-name"), "") if local_name(child) == "span" else ""
+            if position and not position.startswith("0%"):
+                mark = raised_mark(text, before, is_lowered=position.startswith(("sub", "-")))
+                child.text = mark + (child.text or "")
+            before = (child.tail or text or before)[-1:]
 
 
 def _hidden_name(element: ET.Element, styles: Set[str], layers: Set[str]) -> str:
@@ -186,6 +209,7 @@ def read_flat_document(blob: Blob, builder: DocumentBuilder) -> str:
         formula.clear()
         formula.text, formula.tail = text, after
     _remove_hidden(root, [root], builder.hidden)
+    _mark_raised(root, [root])
     _ContentReader(builder, [root]).read(root)
     meta = next(elements_named(root, "meta"), None)
     title = next(elements_named(meta, "title"), None) if meta is not None else None

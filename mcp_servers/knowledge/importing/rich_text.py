@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_servers.knowledge.importing.documents import CELL, HiddenParts
-from mcp_servers.knowledge.importing.equations import field_signs
+from mcp_servers.knowledge.importing.equations import field_signs, raised_mark
 
 _TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n\0]+|([^\\{}\r\n\0]+)"
@@ -27,6 +27,16 @@ _LEFT_OUT, _ASIDE, _RUNNING = (frozenset[str](_TABLES[name]) for name in ("left_
 _KNOWN = frozenset[str](_TABLES["known"]) | _ASIDE | _RUNNING
 _SIGNS: dict[str, str] = _TABLES["signs"]
 _CHARSETS: dict[str, str] = _TABLES["charsets"]
+# Word -> the field of the group that it sets, and to what; a word with 0 takes it back.
+_FORMATS: dict[str, tuple[str, bool | str]] = {
+    "v": ("is_hidden", True),
+    "deleted": ("is_deleted", True),
+    "super": ("raised", "super"),
+    "up": ("raised", "super"),
+    "sub": ("raised", "sub"),
+    "dn": ("raised", "sub"),
+    "nosupersub": ("raised", ""),
+}
 _SYMBOLS = {"~": "\xa0", "_": "‑", "\n": "\n", "\r": "\n", "{": "{", "}": "}", "\\": "\\"}
 _FONT = re.compile(r"\\f(\d+)(?:(?!\\f\d)[^;]){0,300}?\\fcharset(\d+)")
 _BINARY = re.compile(r"\\bin(\d{1,9}) ?")
@@ -41,6 +51,7 @@ class _Group:
     is_deleted: bool = False  # by a change that is recorded
     skipped: int = 1  # characters of the fallback after \\u
     font: str = ""
+    raised: str = ""  # ``super`` or ``sub``
     aside: str = ""  # the destination whose text does not belong to the line
     is_new: bool = True  # none of its words was read
 
@@ -74,6 +85,8 @@ class _RichTextReader:
         self._bytes = bytearray()
         self._units = bytearray()
         self._skip: int = 0
+        self._raised = ""  # how the last text of the line stands
+        self._row: int | None = None  # of the lines before the open row of a table
 
     def read(self) -> str:
         for match in _TOKEN.finditer(self._source):
@@ -153,12 +166,13 @@ class _RichTextReader:
             self._aside.append([])
         elif word == "upr":
             self._group = replace(group, is_left_out=True)
-        elif word == "v":
-            self._group = replace(group, is_hidden=number != 0)
-        elif word == "deleted":
-            self._group = replace(group, is_deleted=number != 0)
+        elif word in _FORMATS:
+            name, value = _FORMATS[word]
+            self._group = replace(group, **{name: type(value)() if number == 0 else value})
         elif word == "plain":
-            self._group = replace(group, is_hidden=False, is_deleted=False, font=self._default_font)
+            self._group = replace(group, is_hidden=False, is_deleted=False, raised="", font=self._default_font)
+        elif word == "trowd":
+            self._row = len(self._text)
         elif word == "u" and number is not None:
             self._units += (number % 0x10000).to_bytes(2, "little")
             self._skip = group.skipped
@@ -220,12 +234,20 @@ class _RichTextReader:
         if self._group.aside:
             self._aside[-1].append(text.replace("\v", "\t"))
             return
+        if text == "\v" and not self._line and self._row is not None:
+            # The paragraphs of the cell have ended before it.
+            ended, self._text[self._row :] = "".join(self._text[self._row :]), []
+            self._line.append(ended.strip("\n").replace("\n", " "))
+        if self._group.raised not in {"", self._raised}:
+            before = self._line[-1][-1:] if self._line else ""
+            self._line.append(raised_mark(text, before, is_lowered=self._group.raised == "sub"))
+        self._raised = self._group.raised
         self._line.append(text)
         if text.endswith("\n"):
             self._end_line()
 
     def _end_line(self) -> None:
-        line, self._line = "".join(self._line), []
+        line, self._line, self._raised = "".join(self._line), [], ""
         self._text.append(line.rstrip("\v\n").replace("\v", CELL) + "\n" * line.count("\n") if "\v" in line else line)
         if self._notes and line.strip():
             notes, self._notes = self._notes, []

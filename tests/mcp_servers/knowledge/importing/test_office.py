@@ -118,6 +118,16 @@ def test_a_sheet_is_a_table_that_keeps_its_columns_dates_and_names() -> None:
     ]
 
 
+def test_raised_and_lowered_digits_of_slides_are_marked() -> None:
+    runs = "".join(
+        f'<a:r><a:rPr baseline="{step}"/><a:t>{text}</a:t></a:r>'
+        for step, text in ((0, "10"), (30000, "3"), (0, " m, H"), (-25000, "2"), (0, "O, 10"), (-25000, "2"))
+    )
+    slide = SLIDES["ppt/slides/slide1.xml"].replace("<a:r><a:t>最後</a:t></a:r>", runs)
+    parsed = read(zipped({**SLIDES, "ppt/slides/slide1.xml": slide}))
+    assert "10^3 m, H2O, 10_2" in [passage.text for passage in parsed.passages]
+
+
 def test_slides_are_pages_in_their_order_with_tables_and_notes() -> None:
     passages = read(zipped(SLIDES)).passages
     assert [(passage.text, passage.page) for passage in passages] == [

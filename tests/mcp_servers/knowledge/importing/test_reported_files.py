@@ -312,6 +312,15 @@ _SHEETS = (
 )
 _FRACTION = "<math><mfrac><mi>d</mi><mn>12</mn></mfrac></math>"
 _OPEN = 'xmlns:office="o" xmlns:text="t"'
+_RAISED = (
+    f'<office:document {_OPEN}><s:style xmlns:s="s" s:name="T1">'
+    '<s:text-properties s:text-position="super 58%"/></s:style>'
+    '<text:p>10<text:span text:style-name="T1">3</text:span> m<text:span>2</text:span></text:p></office:document>'
+)
+_ROWS = (
+    r"{\rtf1 x\par{\trowd\cellx1\cellx2{\pard\intbl a\par}{\pard\intbl b\par}\cell{\pard\intbl z\par}\cell\row}"
+    r"{\trowd\cellx1\pard\intbl c\cell d\cell\row}\pard e}"
+)
 _FLAT_WORD = (
     '<?xml version="1.0"?><w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml"><w:body>'
     "<w:p><w:r><w:t>本文</w:t></w:r></w:p></w:body></w:wordDocument>"
@@ -409,6 +418,21 @@ _TEX = r'<semantics><mi>E</mi><annotation encoding="application/x-tex">{\display
         ("a.ics", _EVENT.format("SUMMARY;CHARSET=UTF-8;ENCODING=QUOTED-PRINTABLE:=E9=\n=8D=B5"), ["Subject: 鍵"]),
         ("a.rtf", r"{\rtf1 a{\super {\*\footnote\ftnalt n}} b\par c}", ["a b", "n", "c"]),
         ("a.rtf", r"{\rtf1 a\'e9\u26085?b\u-10174?\u-8289?\'e9c}", ["aé日b𠮟éc"]),
+        (
+            "a.rtf",
+            r"{\rtf1 H{\sub 2}O, 10{\sub 2}, 10{\super \u8722?3}, m\up6 2\up0  3\super 2\nosupersub 4}",
+            ["H2O, 10_2, 10^−3, m^2 3^24"],
+        ),
+        (
+            "a.rtf",
+            _ROWS,
+            ["x\na b | z\nc | d\ne"],
+        ),
+        (
+            "a.fodt",
+            _RAISED,
+            ["10^3 m2"],
+        ),
         # As LibreOffice writes it.
         ("a.rtf", r"{\rtf1\uc1 a\u26085\'3f\uc0 \u55362\uc1 \u57247\'3f\u12427\'3f b}", ["a日𠮟る b"]),
         (
