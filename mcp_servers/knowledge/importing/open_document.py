@@ -6,6 +6,7 @@ a table below its name, a slide a page.
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple, TypeAlias
@@ -30,6 +31,9 @@ from mcp_servers.knowledge.importing.word_numbers import number_text
 _MANIFEST, _STYLES = "META-INF/manifest.xml", "styles.xml"
 _UNREAD = frozenset({"tracked-changes", "annotation", "note", "styles", "automatic-styles", "master-styles", "scripts"})
 _LINES = frozenset({"p", "h", "span", "a"})
+# Elements in a line whose text is no part of it: that of notes follows, and that of pictures is their bytes.
+_NOT_IN_LINE = frozenset({"ruby-text", "note", "annotation", "binary-data"})
+_SPACES = re.compile(r"[ \t\r\n]+")
 _MAX_REPEATED_ROWS = 100
 _NOT_SHOWN, _COLLAPSED = frozenset({"none", "false"}), frozenset({"collapse", "filter"})
 _HIDDEN = {
@@ -355,18 +359,25 @@ def _add_notes(element: ET.Element, builder: DocumentBuilder, page: int | None) 
 
 def _flowing(element: ET.Element) -> str:
     """Return the text of an element without notes and readings, with its spaces, tabs and line breaks."""
-    parts, waiting = [element.text or ""], [(child, False) for child in reversed(element)]
+    parts, waiting = [_spaced(element.text, element)], [(child, element, False) for child in reversed(element)]
     while waiting:
-        child, is_read = waiting.pop()
+        child, parent, is_read = waiting.pop()
         tag = local_name(child)
         if is_read:
             # The paragraph of a text box, in the middle of another.
-            parts.append((" " if tag == "p" else "") + (child.tail or ""))
+            parts.append((" " if tag == "p" else "") + _spaced(child.tail, parent))
             continue
         parts.append({"s": " " * min(whole_number(attribute(child, "c"), 1), MAX_GAP), "tab": "\t"}.get(tag, ""))
         parts.append({"line-break": "\n", "p": " "}.get(tag, ""))
-        waiting.append((child, True))
-        if tag not in {"ruby-text", "note", "annotation"}:
-            parts.append(child.text or "")
-            waiting += [(inner, False) for inner in reversed(child)]
+        waiting.append((child, parent, True))
+        if tag not in _NOT_IN_LINE:
+            parts.append(_spaced(child.text, child))
+            waiting += [(inner, child, False) for inner in reversed(child)]
     return "".join(parts).strip()
+
+
+def _spaced(text: str | None, parent: ET.Element) -> str:
+    """Return a text of the file with single spaces; those between elements that are no part of a line are none."""
+    if not text or (text.isspace() and local_name(parent) not in _LINES):
+        return ""
+    return _SPACES.sub(" ", text)

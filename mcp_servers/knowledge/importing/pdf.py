@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from itertools import groupby, islice, pairwise, product
+from itertools import accumulate, groupby, islice, pairwise, product
 from statistics import median, median_low
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -712,9 +712,12 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
         return rectangle.left, rectangle.bottom, rectangle.right, rectangle.top
 
     def box(at: int) -> Box:
-        return box_on_page(indices[at])
+        return box_on_page(units[indices[at]])
 
-    text, indices = _with_accents(text_page.get_text_range(), box_on_page)
+    drawn: str = text_page.get_text_range()
+    # PDFium counts a letter beyond 16 bits as two.
+    units = list(accumulate((1 + (letter > "\uffff") for letter in drawn), initial=0))
+    text, indices = _with_accents(drawn, lambda at: box_on_page(units[at]))
     rows: list[tuple[Line, str, int, list[_Gap]]] = []
     start = 0
     for piece in text.split("\r\n"):

@@ -287,6 +287,13 @@ def test_the_values_of_a_form_are_after_their_labels() -> None:
     assert [passage.text for passage in passages] == ["Name: Taro Yamada", "Married: ☑", "Retired:", "City: Osaka"]
 
 
+def test_letters_beyond_16_bits_move_no_other_text() -> None:
+    lines = ["𠮟る𠮷𠮷", "二行目の文。", "三行目 1,200", "四つ目の行", "五"]
+    common = [line.translate(str.maketrans("𠮟𠮷", "叱吉")) for line in lines]
+    rare, plain = ([passage.text for passage in read(pdf([column(each)])).passages] for each in (lines, common))
+    assert rare == [text.translate(str.maketrans("叱吉", "𠮟𠮷")) for text in plain]
+
+
 def test_raised_digits_stay_apart_and_notes_are_read() -> None:
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
     content = io.BytesIO()
