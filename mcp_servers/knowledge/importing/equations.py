@@ -19,6 +19,8 @@ _READING = re.compile(r"\\s\s*\\up\s*\d+\s*\([^()]*\)")
 _SWITCH = re.compile(r'\\\*\s*(?:"[^"]*"|\w+)|\\[a-zA-Z]+\s*\d*|^\s*eq\b', re.IGNORECASE)
 # Other forms of a formula, which are not shown.
 _NOTATIONS = frozenset({"annotation", "annotation-xml", "mphantom"})
+# What is in these is raised as a whole.
+_CLOSERS = frozenset(")]}|")
 _RINGS = frozenset("○◯〇□◇△")
 
 
@@ -34,7 +36,7 @@ def raised_mark(text: str, before: str, *, is_lowered: bool) -> str:
     if is_lowered:
         return "_" if before.isdecimal() and text[:1].isdecimal() else ""
     is_value = text[:1].isdecimal() or text[:1] in _SIGNS or (len(text) == 1 and text.isalpha())
-    return "^" if text and is_value and before.isalnum() else ""
+    return "^" if text and is_value and (before.isalnum() or before in _CLOSERS) else ""
 
 
 def equation_text(element: ET.Element) -> str:

@@ -36,6 +36,7 @@ from mcp_servers.knowledge.importing.documents import (
     ParseLimits,
     some_names,
 )
+from mcp_servers.knowledge.importing.equations import raised_mark
 from mcp_servers.knowledge.importing.pdf_layers import Layers, find_layers, hide_layers
 from mcp_servers.knowledge.importing.plain_text import (
     ends_sentence,
@@ -249,10 +250,21 @@ def _is_beside(a: Line, b: Line) -> bool:
     return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
 
 
+def _is_index(line: Line, before: Line) -> bool:
+    """True for a few raised or lowered letters at the end of a line, which PDFium takes for a line."""
+    is_small = len(line.text) <= _INDEX_CHARACTERS and line.size < before.size * _RAISED_SIZE
+    is_next = abs(line.left - before.right) < before.size * _LETTER_GAP_EMS
+    return is_small and is_next and before.bottom < line.top and line.bottom < before.top
+
+
 def _with_rows(lines: Iterable[Line]) -> list[Line]:
     """Join the cells of each table row into one line; rows of one table share their columns."""
     rows: list[list[Line]] = []
     for line in lines:
+        if rows and _is_index(line, before := rows[-1][-1]):
+            mark = raised_mark(line.text, before.text[-1:], is_lowered=line.bottom < before.bottom)
+            rows[-1][-1] = replace(before, text=f"{before.text}{mark}{line.text}", right=line.right)
+            continue
         # The cell before it may have several lines.
         neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line)]
         if neighbours and line.left - neighbours[-1][-1].right < line.size * _WORD_GAP_EMS:
@@ -484,6 +496,7 @@ _DIGITS = "0123456789"
 _MARKED = re.compile(r"\d|(?:^|\s)[a-z][A-Z]")
 _MAYBE_RAISED = re.compile(r"(?<=\w)\d|(?P<mark>\d{1,3}(?=[^\W\d_])|(?:(?<=\s)|^)[a-z](?=[A-Z]))")
 _RAISED_SIZE, _RAISED_STEP = 0.85, 0.15
+_INDEX_CHARACTERS = 3
 # Old fonts of TeX have no letters with accents: an accent is drawn, and then the letter below it.
 _ACCENTS = dict(
     zip("`´ˆ˜¯˘˙¨˚˝ˇ¸", "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327", strict=True)

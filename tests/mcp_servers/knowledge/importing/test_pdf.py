@@ -287,6 +287,14 @@ def test_the_values_of_a_form_are_after_their_labels() -> None:
     assert [passage.text for passage in passages] == ["Name: Taro Yamada", "Married: ☑", "Retired:", "City: Osaka"]
 
 
+def test_raised_letters_that_are_drawn_as_a_line_belong_to_the_line_before_them() -> None:
+    area = [Line("面積は 12 m", 72, 700, 126, 710, 10), Line("2", 126.4, 706, 129, 711, 5)]
+    power = [Line("(x+y)", 72, 680, 100, 690, 10), Line("−1", 100.2, 686, 105, 691, 5)]
+    lines = [*area, Line("である。", 129.4, 700, 170, 710, 10), *power]
+    passages = layout_passages([Page(1, tuple(lines))])
+    assert [passage.text for passage in passages] == ["面積は 12 m^2である。 (x+y)^−1"]
+
+
 def test_letters_beyond_16_bits_move_no_other_text() -> None:
     lines = ["𠮟る𠮷𠮷", "二行目の文。", "三行目 1,200", "四つ目の行", "五"]
     common = [line.translate(str.maketrans("𠮟𠮷", "叱吉")) for line in lines]
