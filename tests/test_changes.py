@@ -289,7 +289,7 @@ CHANGES: Mapping[str, Change] = {
             "rkllm_mcp/catalogue.en.json": put('  "answer.queued":', '  "answer.heron": "a heron flies by",\n'),
             "rkllm_mcp/catalogue.ja.json": put('  "answer.queued":', '  "answer.heron": "サギが飛んでいます",\n'),
             "rkllm_mcp/surfaces/chat/render.py": put(
-                "class TerminalRenderer:",
+                "@dataclass(eq=False)\nclass TerminalRenderer:",
                 'def heron(phrases: Catalogue) -> str:\n    """Return the message of a heron."""\n'
                 '    return phrases.sentence("answer.heron")\n\n\n',
             ),
