@@ -15,7 +15,7 @@ from typing import cast
 import httpx2
 
 from mcp_servers.cloud.settings import Settings, Vendor
-from mcp_servers.cloud.vendors import ChatReply, ChatRequest
+from mcp_servers.cloud.vendors import ChatRequest
 from mcp_servers.errors import BilingualError
 from mcp_servers.program import close_in_time, read_texts, version
 from rkllm_base.answers import AnswerLimits, AnswerRefusedError, AnswerTooSlowError, fetch, read_json, retry_after_s
@@ -34,12 +34,6 @@ class CloudError(BilingualError):
     """
 
     catalog = read_texts(__file__, "errors.json")
-
-    @property
-    def quoted_detail(self) -> str:
-        """The vendor's own message in parentheses, or an empty string."""
-        detail = getattr(self, "detail", "")
-        return f" ({detail})" if detail else ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,24 @@ class CloudClient:
             raise CloudError("ModelNotAllowed", models=", ".join(vendor.models))
         if not 1 <= question.max_tokens <= settings.max_tokens_limit:
             raise CloudError("TokensOutOfRange", limit=settings.max_tokens_limit)
-        answer = await self._complete(vendor, question)
+        request = vendor.api.request(question, vendor.key, vendor.base_url)
+        limits = AnswerLimits(settings.timeout_s, settings.max_reply_bytes)
+        try:
+            reply = await fetch(self.client, "POST", request.url, limits, headers=request.headers, json=request.body)
+        except AnswerTooSlowError:
+            reason = f"no answer in {settings.timeout_s:g} s"
+            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
+        except AnswerRefusedError as refusal:
+            raise CloudError("InvalidReply", host=vendor.host, reason=str(refusal)) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+            reason = _one_line(str(error) or type(error).__name__, vendor)
+            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
+        if reply.status != _OK:
+            raise _status_error(vendor, question, reply.status, reply.headers, reply.content)
+        try:
+            answer = vendor.api.read(read_json(reply.content))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise CloudError("InvalidReply", host=vendor.host, reason=_one_line(str(error), vendor)) from None
         if answer.refusal:
             raise CloudError("ContentFiltered", vendor=vendor.api.name, reason=_one_line(answer.refusal, vendor))
         words = answer.text.strip()
@@ -81,34 +92,13 @@ class CloudClient:
             more = ""
         return "\n".join(filter(None, (shortened, more)))
 
-    async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
-        request = vendor.api.request(question, vendor.key, vendor.is_default_url)
-        limits = AnswerLimits(self.settings.timeout_s, self.settings.max_reply_bytes)
-        url = vendor.base_url + request.path
-        try:
-            answer = await fetch(self.client, "POST", url, limits, headers=request.headers, json=request.body)
-        except AnswerTooSlowError:
-            reason = f"no answer in {self.settings.timeout_s:g} s"
-            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
-        except AnswerRefusedError as refusal:
-            raise CloudError("InvalidReply", host=vendor.host, reason=str(refusal)) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
-            reason = _one_line(str(error) or type(error).__name__, vendor)
-            raise CloudError("ConnectionFailed", host=vendor.host, reason=reason) from None
-        if answer.status != _OK:
-            raise _status_error(vendor, question, answer.status, answer.headers, answer.content)
-        try:
-            return vendor.api.read(read_json(answer.content))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise CloudError("InvalidReply", host=vendor.host, reason=_one_line(str(error), vendor)) from None
-
 
 @asynccontextmanager
 async def open_client(settings: Settings) -> AsyncGenerator[CloudClient, None]:
     """Open a client for the duration of the block."""
     client = httpx2.AsyncClient(
         headers={"User-Agent": f"rkllm-mcp-cloud/{version()}", "Accept": "application/json"},
-        # The whole request has its own time limit in _complete.
+        # The whole request has its own time limit in ask.
         timeout=httpx2.Timeout(None, connect=settings.connect_timeout_s),
         # A redirect would send the question and the key to a host that the configuration does not name.
         follow_redirects=False,
@@ -147,7 +137,8 @@ def _status_error(
     else:
         kind = "VendorFailed" if status >= _SERVER_ERROR else "QuestionRejected"
     api = vendor.api
-    return CloudError(kind, vendor=api.name, variable=api.variable, status=status, detail=detail, **values)
+    values["quoted_detail"] = f" ({detail})" if detail else ""
+    return CloudError(kind, vendor=api.name, variable=api.variable, status=status, **values)
 
 
 def _one_line(text: str, vendor: Vendor) -> str:

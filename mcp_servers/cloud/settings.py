@@ -34,11 +34,6 @@ class Vendor:
     models: tuple[str, ...]  # allowed models; the first is the default
 
     @property
-    def is_default_url(self) -> bool:
-        """True if the address is the vendor's own."""
-        return self.base_url == self.api.default_url
-
-    @property
     def host(self) -> str:
         """Host for messages, without user name and password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Literal
@@ -30,17 +30,16 @@ class Prefecture:
     english: str  # Tokyo
     capital: str  # municipality whose forecast area represents the prefecture, 新宿区
 
-    @property
-    def bare_name(self) -> str:
-        """The kanji name without suffix: 東京, 大阪; 北海道 unchanged."""
-        return self.name if self.name == "北海道" else self.name[:-1]
+    bare_name: str = field(init=False)  # kanji without suffix: 東京, 大阪; 北海道 unchanged
+    bare_kana: str = field(init=False)  # hiragana without suffix
 
-    @property
-    def bare_kana(self) -> str:
-        """The hiragana name without suffix."""
-        if self.name == "北海道":
-            return self.kana
-        return self.kana.removesuffix("けん") if self.name.endswith("県") else self.kana[:-1]
+    def __post_init__(self) -> None:
+        name, kana = self.name, self.kana
+        if name != "北海道":
+            kana = kana.removesuffix("けん") if name.endswith("県") else kana[:-1]
+            name = name[:-1]
+        object.__setattr__(self, "bare_name", name)
+        object.__setattr__(self, "bare_kana", kana)
 
 
 # prefectures.tsv has the fields of ``Prefecture`` in order.
@@ -98,15 +97,14 @@ class Place:
     code: str  # the agency's code
     aliases: tuple[str, ...] = ()  # further names, such as the part of a split municipality alone
 
-    @property
-    def full_name(self) -> str:
-        """The name with its prefecture, unique among places of the same name: 広島県府中市."""
-        return self.name if self.kind == "prefecture" else _within(self.prefecture, self.name, self.english)[0]
+    full_name: str = field(init=False)  # with its prefecture, unique among places of the same name: 広島県府中市
+    full_english: str = field(init=False)  # the English name with its prefecture: Fuchu City, Hiroshima
 
-    @property
-    def full_english(self) -> str:
-        """The English name with its prefecture: Fuchu City, Hiroshima."""
-        return self.english if self.kind == "prefecture" else _within(self.prefecture, self.name, self.english)[1]
+    def __post_init__(self) -> None:
+        names = self.name, self.english
+        full_names = names if self.kind == "prefecture" else _within(self.prefecture, *names)
+        object.__setattr__(self, "full_name", full_names[0])
+        object.__setattr__(self, "full_english", full_names[1])
 
 
 def read_places(document: object) -> tuple[Place, ...]:
@@ -117,22 +115,8 @@ def read_places(document: object) -> tuple[Place, ...]:
         prefecture = PREFECTURES[code[:2]]
         office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
         areas[code] = ForecastArea(code, office, *_within(prefecture, entry.name, entry.en_name or entry.name))
-    municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]
-    return (*_prefectures(municipalities, areas), *municipalities, *_regions(table, areas))
 
-
-def _within(prefecture: Prefecture, name: str, english: str) -> tuple[str, str]:
-    """Return a name in Japanese and English with its prefecture, unless it begins with it and is no municipality."""
-    is_whole = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
-    is_whole_english = english.startswith(prefecture.english) and not english.endswith(("City", "Town", "Village"))
-    return (
-        name if is_whole else prefecture.name + name,
-        english if is_whole_english else f"{english}, {prefecture.english}",
-    )
-
-
-def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
-    places: list[Place] = []
+    municipalities: list[Place] = []
     for code, entry in table.class20s.items():
         class15 = table.class15s.get(entry.parent)
         area = areas.get(class15.parent if class15 else entry.parent)
@@ -144,8 +128,43 @@ def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place
         else:
             part = _PART.fullmatch(entry.name)
             kind, bare = "part", part[1] if part else entry.name
-        places.append(Place(entry.name, bare, entry.kana, entry.en_name, kind, PREFECTURES[code[:2]], area, code))
-    return places
+        municipalities.append(
+            Place(entry.name, bare, entry.kana, entry.en_name, kind, PREFECTURES[code[:2]], area, code)
+        )
+    municipalities += _split_municipalities(table, areas)
+
+    capitals = {(place.prefecture.code, place.name): place.area for place in municipalities}
+    first_areas = {area.code[:2]: area for area in reversed(areas.values())}
+    prefectures: list[Place] = []
+    for prefecture in PREFECTURES.values():
+        area = capitals.get((prefecture.code, prefecture.capital), first_areas.get(prefecture.code))
+        if area:
+            names = (prefecture.name, prefecture.bare_name, prefecture.kana, prefecture.english)
+            code, aliases = f"{prefecture.code}0000", (prefecture.bare_kana,)
+            prefectures.append(Place(*names, "prefecture", prefecture, area, code, aliases))
+
+    below_office = {entry.parent: areas[code] for code, entry in reversed(table.class10s.items())}
+    levels = (
+        [(code, entry, areas.get(code)) for code, entry in table.class10s.items()],
+        [(code, entry, areas.get(entry.parent)) for code, entry in table.class15s.items()],
+        [(code, entry, below_office.get(code)) for code, entry in table.offices.items()],
+    )
+    regions: list[Place] = []
+    for code, entry, area in chain.from_iterable(levels):
+        if area and not entry.name.endswith(("都", "府", "県")):
+            bare = re.sub(r"(地方|地域|地区)$", "", entry.name)
+            regions.append(Place(entry.name, bare, "", entry.en_name, "region", PREFECTURES[code[:2]], area, code))
+    return (*prefectures, *municipalities, *regions)
+
+
+def _within(prefecture: Prefecture, name: str, english: str) -> tuple[str, str]:
+    """Return a name in Japanese and English with its prefecture, unless it begins with it and is no municipality."""
+    is_whole = name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
+    is_whole_english = english.startswith(prefecture.english) and not english.endswith(("City", "Town", "Village"))
+    return (
+        name if is_whole else prefecture.name + name,
+        english if is_whole_english else f"{english}, {prefecture.english}",
+    )
 
 
 def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
@@ -183,31 +202,3 @@ def _common_beginning(names: list[str]) -> str:
     shortest = min(names, key=len)
     agreed = takewhile(lambda at: all(name[at] == shortest[at] for name in names), range(len(shortest)))
     return shortest[: len(list(agreed))]
-
-
-def _prefectures(municipalities: list[Place], areas: dict[str, ForecastArea]) -> list[Place]:
-    capitals = {(place.prefecture.code, place.name): place.area for place in municipalities}
-    first_areas = {area.code[:2]: area for area in reversed(areas.values())}
-    places: list[Place] = []
-    for prefecture in PREFECTURES.values():
-        area = capitals.get((prefecture.code, prefecture.capital), first_areas.get(prefecture.code))
-        if area:
-            names = (prefecture.name, prefecture.bare_name, prefecture.kana, prefecture.english)
-            code, aliases = f"{prefecture.code}0000", (prefecture.bare_kana,)
-            places.append(Place(*names, "prefecture", prefecture, area, code, aliases))
-    return places
-
-
-def _regions(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
-    below_office = {entry.parent: areas[code] for code, entry in reversed(table.class10s.items())}
-    levels = (
-        [(code, entry, areas.get(code)) for code, entry in table.class10s.items()],
-        [(code, entry, areas.get(entry.parent)) for code, entry in table.class15s.items()],
-        [(code, entry, below_office.get(code)) for code, entry in table.offices.items()],
-    )
-    places: list[Place] = []
-    for code, entry, area in chain.from_iterable(levels):
-        if area and not entry.name.endswith(("都", "府", "県")):
-            bare = re.sub(r"(地方|地域|地区)$", "", entry.name)
-            places.append(Place(entry.name, bare, "", entry.en_name, "region", PREFECTURES[code[:2]], area, code))
-    return places

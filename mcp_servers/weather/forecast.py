@@ -114,10 +114,10 @@ class OfficeForecast:
         reports = _FILE.validate_python(document)
         self._short = reports[0]
         self._week = reports[1] if len(reports) > 1 else None
-
-    def station_names(self) -> dict[str, str]:
-        """Return the name of every temperature station of the next days, by code."""
-        return {row.area.code: row.area.name for series in self._short.series for row in series.areas if row.temps}
+        # The name of every temperature station of the next days, by code.
+        self.station_names = {
+            row.area.code: row.area.name for series in self._short.series for row in series.areas if row.temps
+        }
 
     def for_area(self, codes: AreaCodes) -> AreaForecast | None:
         """Return the forecast of one area; None if the file does not contain it."""
@@ -127,8 +127,7 @@ class OfficeForecast:
             return None
         if self._week:
             _read_week(self._week, codes, days)
-        names = self.station_names()
-        station = next((names[code] for code in codes.stations if code in names), "")
+        station = next((self.station_names[code] for code in codes.stations if code in self.station_names), "")
         in_order = tuple(days[day] for day in sorted(days))
         return AreaForecast(self._short.office, self._short.time.astimezone(JST), station, in_order)
 

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -43,14 +44,6 @@ class FetchedDocument(Generic[T]):
 
     value: T  # result of ``read``
     stale: bool  # True if the agency could not confirm that it is the newest
-
-
-class DocumentSource(Protocol):
-    """Source of the agency's documents: the agency itself, or a sample."""
-
-    async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
-        """Return the document at a path; see ``JmaClient.document``."""
-        ...
 
 
 class SampleDocuments:
@@ -80,6 +73,7 @@ class JmaClient:
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
+        self._host = urlsplit(settings.base_url).netloc  # for messages
         self._clock = clock
         self._store = DocumentStore(settings.cache_folder)
         self._cached: dict[str, _CachedDocument] = {}
@@ -101,7 +95,10 @@ class JmaClient:
         AgencyUnreadableError if its answer is invalid.
         """
         async with self._locks[path]:
-            cached = self._cached.get(path) or self._load(path, read)
+            cached = self._cached.get(path)
+            if cached is None and (stored := self._store.load(self._settings.base_url + path)):
+                with contextlib.suppress(AgencyUnreadableError):
+                    cached = self._cached[path] = _CachedDocument(stored, _read_json(path, stored.body, read))
             now = self._clock().timestamp()
             if cached and 0 <= now - cached.stored.checked_at < max_age_s:
                 return FetchedDocument(cached.value, stale=False)
@@ -121,17 +118,6 @@ class JmaClient:
                     raise
                 return FetchedDocument(cached.value, stale=True)
             return FetchedDocument(cached.value, stale=False)
-
-    def _load(self, path: str, read: Callable[[object], T]) -> _CachedDocument | None:
-        stored = self._store.load(self._settings.base_url + path)
-        if stored is None:
-            return None
-        try:
-            cached = _CachedDocument(stored, _read_json(path, stored.body, read))
-        except AgencyUnreadableError:
-            return None
-        self._cached[path] = cached
-        return cached
 
     async def _get(self, path: str, cached: _CachedDocument | None) -> Answer:
         """Return the response for one document, 200 or 304, within the total time."""
@@ -154,21 +140,21 @@ class JmaClient:
                     response = await fetch(self._client, "GET", path, _LIMITS, headers=headers)
                 except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
                     # Without route, name or listener a retry after half a second would fail too, while the user waits.
-                    raise AgencyUnreachableError(self._settings.host, str(error) or type(error).__name__) from error
+                    raise AgencyUnreachableError(self._host, str(error) or type(error).__name__) from error
                 except AnswerRefusedError as error:
                     raise AgencyUnreadableError(path.rpartition("/")[2], str(error)) from error
                 except httpx2.HTTPError as error:
                     if is_last:
-                        raise AgencyUnreachableError(self._settings.host, str(error) or type(error).__name__) from error
+                        raise AgencyUnreachableError(self._host, str(error) or type(error).__name__) from error
                 else:
                     if response.status in {_OK, _NOT_MODIFIED}:
                         return response
                     if response.status < _SERVER_ERROR:
                         raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status}")
                     if is_last:
-                        raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status}")
+                        raise AgencyUnreachableError(self._host, f"HTTP {response.status}")
                 await anyio.sleep(self._settings.pause_s)
-        raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
+        raise AgencyUnreachableError(self._host, f"no answer in {self._settings.total_timeout_s:g} s")
 
 
 def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:

@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, PrivateAttr
@@ -23,7 +23,6 @@ from mcp_servers.weather.forecast import (
     JST,
     AreaForecast,
     CodeTables,
-    Day,
     OfficeForecast,
     rain_slots_left,
     read_stations,
@@ -31,7 +30,7 @@ from mcp_servers.weather.forecast import (
     read_week_stations,
 )
 from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
-from mcp_servers.weather.jma_client import DocumentSource, JmaClient, SampleDocuments
+from mcp_servers.weather.jma_client import JmaClient, SampleDocuments
 from mcp_servers.weather.settings import Clock, Settings
 from mcp_servers.weather.wording import (
     ForecastSummary,
@@ -135,7 +134,7 @@ MAX_DAYS = 7
 class WeatherService:
     """Current weather, forecasts and place search."""
 
-    jma: DocumentSource
+    jma: JmaClient | SampleDocuments
     clock: Clock
     sample: WeatherService | None = None  # answers where the agency cannot be reached
     is_sample: bool = False  # its answers say so
@@ -143,7 +142,8 @@ class WeatherService:
     async def places(self, name: str) -> PlacesAnswer:
         """Return the places that a name can mean, also lower-ranked ones; raise WeatherError without the area table."""
         name = name.strip()[:_MAX_NAME_CHARS]
-        match = (await self._gazetteer()).find(name, namesakes=True)
+        gazetteer = (await self.jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
+        match = gazetteer.find(name, namesakes=True)
         listed_places = match.places[:_MAX_PLACES]
         if not listed_places:
             missing = _not_found(name, match)
@@ -191,7 +191,7 @@ class WeatherService:
             raise failure from None
 
     async def _answer_from_documents(self, location: str, days: int | None) -> WeatherAnswer:
-        gazetteer = await self._gazetteer()
+        gazetteer = (await self.jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
         match = gazetteer.find(location)
         in_words = not match.places
         if in_words:
@@ -218,21 +218,34 @@ class WeatherService:
         chosen = [day for day in coming if day.date in days_wanted] or coming[: days or default_days]
         summary = ForecastSummary(place, chosen, today, now, stale_since, sample_of)
         is_detailed = days is None and len(chosen) <= default_days
+        day_answers: list[DayAnswer] = []
+        for day in chosen:
+            day_answer = DayAnswer(
+                date=day.date.isoformat(),
+                weather=weather_text(day) or "不明",
+                high_c=day.high_c,
+                low_c=day.low_c,
+                rain_percent=rain_percent(day, now),
+                reliability=day.reliability or None,
+            )
+            if is_detailed:
+                slots = rain_slots_left(day, now)
+                if len({percent for _, percent in slots}) > 1:
+                    day_answer.rain_by_hours = {f"{at.hour:02d}-{at.hour + 6:02d}": percent for at, percent in slots}
+                day_answer.wind, day_answer.waves = day.wind or None, day.waves or None
+            day_answers.append(day_answer)
         answer = WeatherAnswer(
             summary=in_japanese(summary),
             summary_en=in_english(summary),
             area=place_labels(place)[0],
             temperatures_at=forecast.station or None,
-            days=[_day(day, now, detailed=is_detailed) for day in chosen],
+            days=day_answers,
             stale=True if stale else None,
             sample=True if self.is_sample else None,
             report_time=forecast.report_time.isoformat(),
             publishing_office=forecast.office,
         )
         return answer.in_words_of(location) if in_words or days_wanted else answer
-
-    async def _gazetteer(self) -> Gazetteer:
-        return (await self.jma.document(AREA_TABLE, Gazetteer, max_age_s=_TABLE_AGE_S)).value
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
         """Return the forecast of a place's area, and True if it is stale."""
@@ -247,7 +260,7 @@ class WeatherService:
         finally:
             stations, week_stations, week_areas = await reading
         tables = CodeTables(stations, week_stations, week_areas)
-        names = fetched.value.station_names()
+        names = fetched.value.station_names
         forecast = fetched.value.for_area(tables.codes_of(place.area.code, near=place.bare, station_names=names))
         if forecast is None:
             raise WeatherError("NoForecast", area=place.area.name)
@@ -301,19 +314,3 @@ async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[Weath
         yield WeatherService(jma, clock, sample)
     finally:
         await close_in_time(jma.aclose)
-
-
-def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
-    answer = DayAnswer(
-        date=day.date.isoformat(),
-        weather=weather_text(day) or "不明",
-        high_c=day.high_c,
-        low_c=day.low_c,
-        rain_percent=rain_percent(day, now),
-        reliability=day.reliability or None,
-    )
-    if not detailed:
-        return answer
-    slots = {f"{start.hour:02d}-{start.hour + 6:02d}": percent for start, percent in rain_slots_left(day, now)}
-    changing = slots if len(set(slots.values())) > 1 else None
-    return answer.model_copy(update={"rain_by_hours": changing, "wind": day.wind or None, "waves": day.waves or None})

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from mcp_servers.program import http_address
 from rkllm_base.folders import user_folder
@@ -34,11 +33,6 @@ class Settings:
     tries: int = 3  # requests for one document
     pause_s: float = 0.5  # between tries
     has_sample: bool = False  # answer from the sample that ships with the server where the agency cannot be reached
-
-    @property
-    def host(self) -> str:
-        """Host for messages."""
-        return urlsplit(self.base_url).netloc
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:

@@ -59,7 +59,7 @@ async def asked(client: Client, vendor: str, **arguments: Any) -> tuple[bool, st
 def test_only_the_vendors_whose_key_is_set_are_offered() -> None:
     settings = settings_from({"GEMINI_API_KEY": KEY, "OPENAI_API_KEY": "", "ANTHROPIC_BASE_URL": "http://x"})
     assert [vendor.api.tool for vendor in settings.vendors] == ["ask_gemini"]
-    assert settings.vendors[0].is_default_url
+    assert settings.vendors[0].base_url == settings.vendors[0].api.default_url
     assert KEY not in repr(settings)
     assert create_server(settings_from({})).instructions == NO_KEY
 
@@ -140,7 +140,7 @@ async def test_the_vendors_own_address_gets_the_new_name_of_the_limit() -> None:
     (vendor,) = settings_from({"OPENAI_API_KEY": KEY}).vendors
     from mcp_servers.cloud.vendors import ChatRequest
 
-    body = vendor.api.request(ChatRequest("?", "m", 7), KEY, vendor.is_default_url).body
+    body = vendor.api.request(ChatRequest("?", "m", 7), KEY, vendor.base_url).body
     assert body["max_completion_tokens"] == 7
 
 

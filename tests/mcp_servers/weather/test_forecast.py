@@ -182,7 +182,7 @@ def test_every_saved_forecast_tells_a_week_of_every_area(name: str) -> None:
     tables = tables_in(folder)
     reported = datetime.fromisoformat(document[0]["reportDatetime"])
     for row in document[0]["timeSeries"][0]["areas"]:
-        codes = tables.codes_of(row["area"]["code"], near="", station_names=office.station_names())
+        codes = tables.codes_of(row["area"]["code"], near="", station_names=office.station_names)
         forecast = office.for_area(codes)
         assert forecast
         assert forecast.report_time == reported
