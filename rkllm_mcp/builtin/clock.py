@@ -13,7 +13,6 @@ import unicodedata
 import zoneinfo
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from functools import cache
 from pathlib import Path
@@ -46,8 +45,24 @@ def clock(now: Now, /, timezone: str = "", time: str = "", from_timezone: str = 
     """Return a moment in a time zone, by default the present here; ``now`` returns it in this machine's zone."""
     here = now()
     spelled = unicodedata.normalize("NFKC", time).strip().lower()
-    is_present = not spelled or spelled in _PRESENT
-    moment = (here if is_present else _moment(time, _zone(from_timezone, here), here)).astimezone(_zone(timezone, here))
+    moment = here
+    if spelled and spelled not in _PRESENT:
+        zone_given = _zone(from_timezone, here)
+        written = unicodedata.normalize("NFKC", time).strip()
+        try:
+            if match := _TIME_ONLY.fullmatch(written):
+                hour, minute, second = (int(part or 0) for part in match.groups())
+                moment = here.astimezone(zone_given).replace(hour=hour, minute=minute, second=second, microsecond=0)
+            else:
+                moment = datetime.fromisoformat(written.replace("Z", "+00:00").replace("/", "-"))
+                moment = moment if moment.tzinfo else moment.replace(tzinfo=zone_given)
+        except ValueError:
+            # No example: a small model takes its value for the answer.
+            raise LocalToolError(
+                f"'{time[:40]}' is not a time; write hours and minutes, with the date before them if it is another day,"
+                " or leave it out for the present time."
+            ) from None
+    moment = moment.astimezone(_zone(timezone, here))
     zone = getattr(moment.tzinfo, "key", "") or timezone.strip()
     offset = moment.strftime("%z")
     offset = f"UTC{offset[:3]}:{offset[3:5]}"
@@ -64,22 +79,22 @@ def clock_question(now: Now, question: str) -> str:
     """Answer a question about times and days in a sentence of its language."""
     here = now()
     zones = [zone for zone, _, _ in places_in(question)]
-    time = _time_in(question)
-    if time is not None:
-        source, target = _direction(question, time)
+    said = _said_time(question)
+    if said is not None:
+        hour, minute, source, target = said
         if source == target:
             # Of which place it is, or in which one it is wanted, is in words that were not read.
             raise LocalToolError(sentences_for(question)["no_place"], "unclear", question)
-        moment = here.astimezone(_zone(source, here)).replace(hour=time.hour, minute=time.minute, second=0)
-        wanted = moment.astimezone(_zone(target, here))
-        texts, is_japanese = sentences_for(question), language_of(question) == "ja"
+        moment = here.astimezone(_zone(source, here)).replace(hour=hour, minute=minute, second=0)
+        wanted = _values(question, moment.astimezone(_zone(target, here)))
+        texts = sentences_for(question)
         names = [_place_name(question, zone) if zone else texts["here"] for zone in (source, target)]
         return texts["converted"].format(
             source=names[0],
-            time=_time_of_day(moment, is_japanese=is_japanese),
+            time=_values(question, moment)["time"],
             target=names[1],
-            other_time=_time_of_day(wanted, is_japanese=is_japanese),
-            date=_values(question, wanted)["date"],
+            other_time=wanted["time"],
+            date=wanted["date"],
         )
     zone = zones[-1] if zones else ""
     there = here.astimezone(_zone(zone, here))
@@ -109,16 +124,6 @@ def counts_days(question: str) -> bool:
     return _COUNTS_DAYS.search(with_digits(question)) is not None
 
 
-@dataclass(frozen=True)
-class _SaidTime:
-    """A time of day in a text, and its place."""
-
-    hour: int
-    minute: int
-    start: int
-    end: int
-
-
 _CLOCK_TIME = re.compile(
     r"(?P<half>午前|午後|朝|昼|夕方|夜|深夜)?の?(?P<ja>\d{1,2})時(?!間|差)(?:(?P<ja_minute>\d{1,2})分|(?P<ja_half>半))?"
     r"|\b(?P<hour>\d{1,2}):(?P<minute>\d{2}) ?(?P<colon_half>[ap]\.?m\b)?"
@@ -142,102 +147,95 @@ _THEIR_TIME = re.compile(r"\b(?:their|local) time\b|\bover there\b|現地|向こ
 _BELONGS_BEFORE = re.compile(r"(?:時間)?の?\s*(?:午前|午後|朝|昼|夕方|夜|深夜)?の?")
 
 
-def _time_in(question: str) -> _SaidTime | None:
+def _said_time(question: str) -> tuple[int, int, str, str] | None:
+    """Return hour and minute of a time in a question, its zone, and the one in which it is wanted; empty for here."""
     text = with_digits(question)
     match = _CLOCK_TIME.search(text)
     if match is None:
         return None
     if match["name"] or match["ja_name"]:
-        return _SaidTime(0 if match["name"] and match["name"].lower() == "midnight" else 12, 0, *match.span())
-    hour, minute = int(match["ja"] or match["hour"] or match["en"]), int(match["ja_minute"] or match["minute"] or 0)
-    letter = "" if not match["part"] else "a" if match["part"].lower() == "morning" else "p"
-    letter = (letter or match["en_half"] or match["colon_half"] or "")[:1].lower()
-    is_late = letter == "p" or match["half"] in _AFTERNOON
-    if hour < 12 and is_late:
-        hour += 12
-    elif hour == 12 and (letter == "a" or match["half"] == "午前"):
-        hour = 0
-    minute = 30 if match["ja_half"] else minute
-    return _SaidTime(hour % 24, minute, *match.span()) if hour <= 24 and minute < 60 else None
-
-
-def _direction(question: str, time: _SaidTime) -> tuple[str, str]:
-    """Return the zone that a time is of, and the one in which it is wanted; empty for here."""
-    text = with_digits(question)
+        hour, minute = 0 if match["name"] and match["name"].lower() == "midnight" else 12, 0
+    else:
+        hour, minute = int(match["ja"] or match["hour"] or match["en"]), int(match["ja_minute"] or match["minute"] or 0)
+        letter = "" if not match["part"] else "a" if match["part"].lower() == "morning" else "p"
+        letter = (letter or match["en_half"] or match["colon_half"] or "")[:1].lower()
+        is_late = letter == "p" or match["half"] in _AFTERNOON
+        if hour < 12 and is_late:
+            hour += 12
+        elif hour == 12 and (letter == "a" or match["half"] == "午前"):
+            hour = 0
+        minute = 30 if match["ja_half"] else minute
+    if hour > 24 or minute >= 60:
+        return None
     places_named = places_in(question)
     owners = [
         zone
         for zone, start, end in places_named
-        if (start >= time.end and _BELONGS_BEHIND.fullmatch(text[time.end : start]))
-        or (end <= time.start and _BELONGS_BEFORE.fullmatch(text[end : time.start]))
+        if (start >= match.end() and _BELONGS_BEHIND.fullmatch(text[match.end() : start]))
+        or (end <= match.start() and _BELONGS_BEFORE.fullmatch(text[end : match.start()]))
     ]
     if not owners and _THEIR_TIME.search(text):
         owners = [zone for zone, _, _ in places_named]
     source = owners[0] if owners else ""
-    return source, next((zone for zone, _, _ in reversed(places_named) if zone != source), "")
+    target = next((zone for zone, _, _ in reversed(places_named) if zone != source), "")
+    return hour % 24, minute, source, target
 
 
 def places_in(question: str) -> list[tuple[str, int, int]]:
     """Return the places that a text with its numbers in digits names, in its order: zone, beginning and end."""
     text = with_digits(question)
+    zones, pattern, zones_by_initials = _known_places()
     # Christmas is an island too.
     days = [(start, end) for start, end, _ in day_spans(text, _ANY_DAY)]
     spans = [
-        (_place_zones()[match[0].lower()], *match.span())
-        for match in _place_names().finditer(text)
+        (zones[match[0].lower()], *match.span())
+        for match in pattern.finditer(text)
         if not any(match.start() < end and start < match.end() for start, end in days)
     ]
     spans += [
         (zone, *match.span())
         for match in _INITIALS.finditer(text)
-        if (zone := _zones_by_initials().get(match[0].upper()))
+        if (zone := zones_by_initials.get(match[0].upper()))
         and not any(start <= match.start() < end for _, start, end in spans)
     ]
     return sorted(spans, key=lambda place: place[1])
 
 
+# Shorter names of zones are words: "est", "gb".
+_CODE_LETTERS = 3
+# Letters that may be those of a place of several words: LA, NYC, nyc; not those of a time.
+_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3})(?![A-Za-z0-9.-])")
+
+
 @cache
-def _place_zones() -> dict[str, str]:
-    """Return the zones by the names of their cities, and of places that the database lacks."""
+def _known_places() -> tuple[dict[str, str], re.Pattern[str], dict[str, str]]:
+    """Return the zones by the names of their cities, and of places that the database lacks; a pattern of these names.
+
+    The third are zones by the initials of their places, of the known ones that share them with no other.
+    """
     cities = {
         zone.rpartition("/")[2].replace("_", " ").lower(): zone
         for zone in sorted(zoneinfo.available_timezones())
         if "/" in zone and not zone.startswith(("Etc/", "US/", "SystemV/", "posix/", "right/"))
     }
     lacking = {name: zone for zone, names in places() for name in names}
-    return {
+    zones = {
         name: zone for name, zone in {**cities, **lacking}.items() if len(name) > _CODE_LETTERS or not name.isascii()
     }
-
-
-# Letters that may be those of a place of several words: LA, NYC, nyc; not those of a time.
-_INITIALS = re.compile(r"(?<![A-Za-z0-9.-])(?:(?!AM|PM)[A-Z]{2,3}|[a-z]{3})(?![A-Za-z0-9.-])")
-
-
-@cache
-def _zones_by_initials() -> dict[str, str]:
-    """Return the zones by the initials of their places, of the known ones that share them with no other."""
-    zones: dict[str, set[str]] = {}
-    known = {zone for zone, _ in places()}
-    for name, zone in _place_zones().items():
-        if name.isascii() and " " in name and zone in known:
-            zones.setdefault("".join(word[0] for word in name.upper().split()), set()).add(zone)
-    return {initials: next(iter(names)) for initials, names in zones.items() if len(names) == 1}
-
-
-# Shorter names of zones are words: "est", "gb".
-_CODE_LETTERS = 3
-
-
-@cache
-def _place_names() -> re.Pattern[str]:
-    names = sorted(_place_zones(), key=len, reverse=True)
-    latin = "|".join(re.escape(name) for name in names if name.isascii())
-    japanese = "|".join(re.escape(name) for name in names if not name.isascii())
+    longest_first = sorted(zones, key=len, reverse=True)
+    latin = "|".join(re.escape(name) for name in longest_first if name.isascii())
+    japanese = "|".join(re.escape(name) for name in longest_first if not name.isascii())
     # Kana follow a Latin name without a space, LAの時間; a name in katakana is no part of a longer word: タイヤ.
-    return re.compile(
+    pattern = re.compile(
         rf"(?<![A-Za-z0-9])(?:{latin})(?![A-Za-z0-9])|(?<![{KATAKANA}])(?:{japanese})(?![{KATAKANA}])", re.IGNORECASE
     )
+    zones_of_initials: dict[str, set[str]] = {}
+    known = {zone for zone, _ in places()}
+    for name, zone in zones.items():
+        if name.isascii() and " " in name and zone in known:
+            zones_of_initials.setdefault("".join(word[0] for word in name.upper().split()), set()).add(zone)
+    unshared = {initials: next(iter(found)) for initials, found in zones_of_initials.items() if len(found) == 1}
+    return zones, pattern, unshared
 
 
 @cache
@@ -274,38 +272,17 @@ def _zone(name: str, here: datetime) -> tzinfo:
     )
 
 
-def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
-    spelled = unicodedata.normalize("NFKC", text).strip()
-    try:
-        if match := _TIME_ONLY.fullmatch(spelled):
-            hour, minute, second = (int(part or 0) for part in match.groups())
-            return here.astimezone(zone).replace(hour=hour, minute=minute, second=second, microsecond=0)
-        moment = datetime.fromisoformat(spelled.replace("Z", "+00:00").replace("/", "-"))
-        return moment if moment.tzinfo else moment.replace(tzinfo=zone)
-    except ValueError:
-        # No example: a small model takes its value for the answer.
-        raise LocalToolError(
-            f"'{text[:40]}' is not a time; write hours and minutes, with the date before them if it is another day, or "
-            "leave it out for the present time."
-        ) from None
-
-
 def _values(question: str, moment: datetime) -> dict[str, object]:
     """Return what the sentences say about a moment."""
-    is_japanese = language_of(question) == "ja"
+    hour, minute = moment.hour, f"{moment.minute:02d}"
+    if language_of(question) == "ja":
+        day = f"{moment.year}年{_era(moment)}{moment.month}月{moment.day}日({_WEEKDAYS[moment.weekday()]}曜日)"
+        return {"date": day, "time": f"{'午前' if hour < 12 else '午後'}{hour % 12}時{minute}分({moment:%H:%M})"}
+    weekday, month = _ENGLISH_WEEKDAYS[moment.weekday()], _ENGLISH_MONTHS[moment.month - 1]
     return {
-        "date": f"{moment.year}年{_era(moment)}{moment.month}月{moment.day}日({_WEEKDAYS[moment.weekday()]}曜日)"
-        if is_japanese
-        else f"{_ENGLISH_WEEKDAYS[moment.weekday()]}, {moment.day} {_ENGLISH_MONTHS[moment.month - 1]} {moment.year}",
-        "time": _time_of_day(moment, is_japanese=is_japanese),
+        "date": f"{weekday}, {moment.day} {month} {moment.year}",
+        "time": f"{moment:%H:%M} ({hour % 12 or 12}:{minute} {'am' if hour < 12 else 'pm'})",
     }
-
-
-def _time_of_day(moment: datetime, *, is_japanese: bool) -> str:
-    hour = moment.hour % 12 or 12
-    if is_japanese:
-        return f"{'午前' if moment.hour < 12 else '午後'}{moment.hour % 12}時{moment.minute:02d}分({moment:%H:%M})"
-    return f"{moment:%H:%M} ({hour}:{moment.minute:02d} {'am' if moment.hour < 12 else 'pm'})"
 
 
 def _place_name(question: str, zone: str) -> str:

@@ -26,7 +26,7 @@ from rkllm_mcp.messages import ANSWER, ERROR, ToolSpec
 from rkllm_mcp.tasks import run_costly
 from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.results import text_result
-from rkllm_mcp.toolcalls.schemas import SchemaError, TooManyStepsError, UnresolvableError, check_schema, first_violation
+from rkllm_mcp.toolcalls.schemas import TooManyStepsError, UnresolvableError, first_violation
 
 Function = Callable[..., Any]
 _MAX_ERROR_CHARS = 400
@@ -129,7 +129,14 @@ class LocalFunction:
                 else:
                     value = await self.threads.run(lambda: self.function(**coerced))
                     value = await value if inspect.isawaitable(value) else value
-            result = text_result(value if isinstance(value, str) else _as_text(value))
+            text = value if isinstance(value, str) else ""
+            if value is not None and not isinstance(value, str):
+                try:
+                    # Dates, dataclasses and the like as JSON, anything else as text.
+                    text = to_json(to_jsonable_python(value, fallback=str))
+                except (TypeError, ValueError, RecursionError):
+                    text = str(value)
+            result = text_result(text)
             is_answer = isinstance(value, Sentence) or (self.is_answer and set(arguments) == {QUESTION})
             return {**result, "_meta": {ANSWER: True}} if is_answer else result
         except LocalToolError as error:
@@ -149,22 +156,6 @@ def definitions() -> dict[str, ToolSpec]:
     return {name: ToolSpec(name, **definition) for name, definition in tools.items()}
 
 
-def complete_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configured schema with the defaults of an object schema.
-
-    Raises:
-        ValueError: the schema is not JSON Schema, or not one of an object.
-    """
-    complete: dict[str, Any] = {"type": "object", "properties": {}, **schema}
-    if complete["type"] != "object":
-        raise ValueError(f"its input_schema has the type {complete['type']!r}; arguments are an object")
-    try:
-        check_schema(complete, is_closed=False)
-    except SchemaError as error:
-        raise ValueError(f"its input_schema {str(error).removeprefix('it ')}") from None
-    return complete
-
-
 def _coerce(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Coerce and validate the arguments, limits and patterns included."""
     try:
@@ -182,13 +173,3 @@ def _coerce(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
         what = f"The argument '{where}'" if where else "The arguments"
         raise ArgumentError(f"{what} cannot be used: {message[:200]}.")
     return coerced
-
-
-def _as_text(value: Any) -> str:
-    if value is None:
-        return ""
-    try:
-        # Dates, dataclasses and the like as JSON, anything else as text.
-        return to_json(to_jsonable_python(value, fallback=str))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)

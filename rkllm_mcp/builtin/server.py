@@ -21,7 +21,6 @@ from rkllm_mcp.builtin.function import (
     FunctionThreads,
     LocalFunction,
     LocalToolError,
-    complete_schema,
     definitions,
 )
 from rkllm_mcp.builtin.python_tool import PythonTool
@@ -31,6 +30,7 @@ from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.toolcalls.schemas import SchemaError, check_schema
 
 # Returns (quantity, reading) pairs about the machine. Reads files, so it runs in a thread.
 DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
@@ -129,6 +129,7 @@ async def open_builtin(
 
 
 def _load(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
+    """Return a configured tool with its function; a ValueError that says why, if it cannot be loaded."""
     if configured.problem:
         raise EntryPointError(configured.problem)
     if isinstance(configured, PythonTool):
@@ -142,11 +143,21 @@ def _load(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFun
     else:
         base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool
+    schema = tool.input_schema
+    if configured.input_schema is not None:
+        kind = configured.input_schema.get("type", "object")
+        if kind != "object":
+            raise ValueError(f"its input_schema has the type {kind!r}; arguments are an object")
+        schema = {"type": "object", "properties": dict[str, Any](), **configured.input_schema}
+        try:
+            check_schema(schema, is_closed=False)
+        except SchemaError as error:
+            raise ValueError(f"its input_schema {str(error).removeprefix('it ')}") from None
     changed = replace(
         tool,
         description=configured.description or tool.description,
         texts={} if configured.description or configured.input_schema is not None else tool.texts,
-        input_schema=tool.input_schema if configured.input_schema is None else complete_schema(configured.input_schema),
+        input_schema=schema,
         read_only=tool.read_only if configured.read_only is None else configured.read_only,
         destructive=tool.destructive if configured.destructive is None else configured.destructive,
         question_argument=QUESTION if base.of_question is not None else "",

@@ -7,7 +7,7 @@ expression.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rkllm_base.numbers import with_digits
 
@@ -25,6 +25,7 @@ _LESS_TAX = (
     rf"|税込.*(?:税|{_NUMBER}%)を?(?:{_NUMBER}%)?を?(?:抜|引|除)"
 )
 _WITH_TAX = r"税|\btax\b|\bvat\b"
+_PERCENT_FORMS = ((_OFF, "{0}*(1-{1}/100)"), (_LESS_TAX, "{0}/(1+{1}/100)"), (_WITH_TAX, "{0}*(1+{1}/100)"))
 # How many percent something is.
 WHICH_SHARE = r"何 ?(?:%|割)|\b(?:what|which|how many) ?(?:%|percent|percentage)"
 # The 1 of a unit price, as in 30日で割ると1日いくら, does not belong to the sum.
@@ -108,7 +109,22 @@ def expression_of(text: str) -> str:
         plain = re.sub(pattern, form, plain, flags=re.IGNORECASE)
     plain = ONE_OF_EACH.sub("", plain)
     numbers = re.findall(_NUMBER, plain)
-    return next(filter(None, (read(plain, numbers) for read in _READERS)), "")
+    if found := _of_one_price(plain, numbers) or _of_several(plain, numbers):
+        return found
+    for pattern, form in _FORMS:
+        match = re.search(pattern, plain, re.IGNORECASE)
+        if match is not None and len(re.findall(_NUMBER, match[0])) == len(numbers):
+            return match.expand(form)
+    # Numbers with signs, or words for them, between: what is before and after says nothing.
+    for pattern, sign in _SIGNS:
+        plain = re.sub(rf"(?<=[\d)%])\s*(?:{pattern})\s*(?=[\d(])", sign, plain, flags=re.IGNORECASE)
+    runs = re.findall(r"[\d(][\d\s.()+*/^%×÷√−-]*[\d)%!]", plain)
+    if len(runs) != 1 or not len(re.findall(_NUMBER, runs[0])) == len(numbers) > 1:
+        return ""
+    # A range or a date has bare hyphens between whole numbers.
+    if not _has(r"[-+*/^%×÷√−]", runs[0]) or re.fullmatch(r"\d{4}-\d\d?-\d\d?", runs[0].strip()):
+        return ""
+    return runs[0].strip()
 
 
 def _of_prices(text: str) -> str:
@@ -131,16 +147,31 @@ def _of_prices(text: str) -> str:
     return "+".join(terms) if any("*" in term for term in terms) else ""
 
 
-def _with_percent(text: str, numbers: Sequence[str]) -> str:
+def _of_one_price(text: str, numbers: Sequence[str]) -> str:
+    """Read a price with a discount or tax in percent, or one for a time, such as a month, with how long it is paid.
+
+    It is paid for a year where no length is said.
+    """
     percents = re.findall(rf"({_NUMBER})%", text)
-    if len(percents) != 1 or len(numbers) != 2:
-        return ""
-    (percent,) = percents
-    remaining = list(numbers)
-    remaining.remove(percent)
-    for pattern, form in ((_OFF, "{0}*(1-{1}/100)"), (_LESS_TAX, "{0}/(1+{1}/100)"), (_WITH_TAX, "{0}*(1+{1}/100)")):
-        if _has(pattern, text):
-            return form.format(remaining[0], percent)
+    if len(percents) == 1 and len(numbers) == 2:
+        remaining = list(numbers)
+        remaining.remove(percents[0])
+        for pattern, form in _PERCENT_FORMS:
+            if _has(pattern, text):
+                return form.format(remaining[0], percents[0])
+    for rate, counts in _RATES:
+        said = re.search(rate, text, re.IGNORECASE)
+        if said is None:
+            continue
+        price = next(filter(None, said.groups()))
+        rest = f"{text[: said.start()]} {text[said.end() :]}"
+        durations = [(count, match) for name, count in counts.items() if (match := re.search(_TIMES[name], rest))]
+        if len(durations) == 1 and len(re.findall(_NUMBER, rest)) == 1:
+            count, match = durations[0]
+            length = f"{float(match[1]) + 0.5:g}" if match.lastindex == 2 else match[1]
+            return f"{price}*{length}" if count == 1 else f"{price}*{count}*{length}".removesuffix("*1")
+        if not re.search(_NUMBER, rest) and "year" in counts and _has(_YEARLY, rest):
+            return f"{price}*{counts['year']}"
     return ""
 
 
@@ -159,48 +190,6 @@ def _of_several(text: str, numbers: Sequence[str]) -> str:
     if is_list and _has(_SUM_OF, text) and not _has(r"each|ずつ|[個本枚冊袋箱]|パック|ケース|\bboxes\b|%", text):
         return "+".join(numbers)
     return ""
-
-
-def _of_rates(text: str, _numbers: Sequence[str]) -> str:
-    """Read the price for a time, such as a month, with how long it is paid; a year where none is said."""
-    for rate, counts in _RATES:
-        said = re.search(rate, text, re.IGNORECASE)
-        if said is None:
-            continue
-        price = next(filter(None, said.groups()))
-        rest = f"{text[: said.start()]} {text[said.end() :]}"
-        durations = [(count, match) for name, count in counts.items() if (match := re.search(_TIMES[name], rest))]
-        if len(durations) == 1 and len(re.findall(_NUMBER, rest)) == 1:
-            count, match = durations[0]
-            length = f"{float(match[1]) + 0.5:g}" if match.lastindex == 2 else match[1]
-            return f"{price}*{length}" if count == 1 else f"{price}*{count}*{length}".removesuffix("*1")
-        if not re.search(_NUMBER, rest) and "year" in counts and _has(_YEARLY, rest):
-            return f"{price}*{counts['year']}"
-    return ""
-
-
-def _of_form(text: str, numbers: Sequence[str]) -> str:
-    for pattern, form in _FORMS:
-        match = re.search(pattern, text, re.IGNORECASE)
-        if match is not None and len(re.findall(_NUMBER, match[0])) == len(numbers):
-            return match.expand(form)
-    return ""
-
-
-def _of_signs(text: str, numbers: Sequence[str]) -> str:
-    """Read numbers with signs, or words for them, between: what is before and after says nothing."""
-    for pattern, sign in _SIGNS:
-        text = re.sub(rf"(?<=[\d)%])\s*(?:{pattern})\s*(?=[\d(])", sign, text, flags=re.IGNORECASE)
-    runs = re.findall(r"[\d(][\d\s.()+*/^%×÷√−-]*[\d)%!]", text)
-    if len(runs) != 1 or not len(re.findall(_NUMBER, runs[0])) == len(numbers) > 1:
-        return ""
-    if not _has(r"[-+*/^%×÷√−]", runs[0]):
-        return ""
-    # A range or a date has bare hyphens between whole numbers.
-    return "" if re.fullmatch(r"\d{4}-\d\d?-\d\d?", runs[0].strip()) else runs[0].strip()
-
-
-_READERS: Sequence[Callable[[str, Sequence[str]], str]] = (_with_percent, _of_rates, _of_several, _of_form, _of_signs)
 
 
 def _has(pattern: str, text: str) -> bool:

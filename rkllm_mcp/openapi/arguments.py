@@ -7,7 +7,6 @@ Reference: OpenAPI 3.0.4 and 3.1.1, Parameter, Request Body, Media Type and Enco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
@@ -63,8 +62,24 @@ def arguments_of(
 ) -> Arguments:
     """Return the arguments of one operation, but for those that the configuration fills (``supplied``, lower case)."""
     arguments = Arguments()
+    declared: dict[tuple[str, str], dict[str, Any]] = {}
+    # An operation's own parameters replace those of its path.
+    for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
+        definition = references.resolve(value)
+        name, place = str(definition.get("name") or ""), as_text(definition.get("in"))
+        is_fixed = place == "header" and name.lower() in _NOT_PARAMETERS
+        if name and place in _LOCATIONS and not is_fixed and not (place != "path" and name.lower() in supplied):
+            declared[place, name] = {**definition, "name": name, "in": place}
+    in_path = list(dict.fromkeys(match.group(2) for match in PLACEHOLDER.finditer(sent_path(path))))
+    for name in in_path:
+        # Specifications also declare as a query parameter what their path holds: /search?q={q}.
+        own = declared.get(("path", name)) or declared.pop(("query", name), {"schema": {"type": "string"}})
+        declared["path", name] = {**own, "name": name, "in": "path"}
+    in_order = [("path", name) for name in in_path]
+    in_order += [(place, name) for location in _LOCATIONS[1:] for place, name in declared if place == location]
     parameters: list[Parameter] = []
-    for definition in _definitions(path, item, node, references, supplied):
+    for place_and_name in in_order:
+        definition = declared[place_and_name]
         location = cast("Location", definition["in"])
         schema, style = definition.get("schema"), ""
         for media_type, content in islice(as_mapping(definition.get("content")).items(), 1):
@@ -86,29 +101,17 @@ def arguments_of(
     return arguments
 
 
-def _definitions(
-    path: str, item: Node, node: Node, references: References, supplied: frozenset[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield parameters in the order of their locations; an operation's own replace those of its path."""
-    parameters: dict[tuple[str, str], dict[str, Any]] = {}
-    for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
-        definition = references.resolve(value)
-        name, location = str(definition.get("name") or ""), as_text(definition.get("in"))
-        is_fixed = location == "header" and name.lower() in _NOT_PARAMETERS
-        if name and location in _LOCATIONS and not is_fixed and not (location != "path" and name.lower() in supplied):
-            parameters[location, name] = {**definition, "name": name, "in": location}
-    in_path = list(dict.fromkeys(match.group(2) for match in PLACEHOLDER.finditer(sent_path(path))))
-    for name in in_path:
-        # Specifications also declare as a query parameter what their path holds: /search?q={q}.
-        declared = parameters.get(("path", name)) or parameters.pop(("query", name), {"schema": {"type": "string"}})
-        parameters["path", name] = {**declared, "name": name, "in": "path"}
-    for location in _LOCATIONS:
-        names = in_path if location == "path" else [name for where, name in parameters if where == location]
-        yield from (parameters[location, name] for name in names)
-
-
 def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
-    media_type, content = _choose_media_type(as_mapping(body.get("content")))
+    offered = {
+        str(name).lower().partition(";")[0].strip(): as_mapping(value)
+        for name, value in as_mapping(body.get("content")).items()
+    }
+    acceptable = ((pattern, name) for pattern in _MEDIA_TYPES for name in offered if pattern.match(name))
+    pattern, offered_type = next(acceptable, (None, next(iter(offered), "application/json")))
+    content = offered.get(offered_type, as_mapping(None))
+    # A range is not a content type; an API that accepts any type accepts JSON.
+    is_range = pattern is not None and "*" in offered_type and pattern is not _MEDIA_TYPES[-1]
+    media_type = "application/json" if is_range else offered_type
     schema = content.get("schema")
     is_form = "form" in media_type or media_type.startswith("multipart/")
     fields = schemas.fields(schema) if is_form or "json" in media_type else None
@@ -141,14 +144,3 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
         is_file = is_binary or value.get("format") == "binary" or value.get("type") == "file"
         body_fields.append(BodyField(key, name, style, explode, content_type, is_file))
     return BodySpec(media_type, tuple(body_fields), required=must, open=fields.open)
-
-
-def _choose_media_type(content: Node) -> tuple[str, Node]:
-    """Return the media type to send, and its object."""
-    offered = {str(name).lower().partition(";")[0].strip(): as_mapping(value) for name, value in content.items()}
-    for pattern in _MEDIA_TYPES:
-        for name, value in offered.items():
-            if pattern.match(name):
-                # A range is not a content type; an API that accepts any type accepts JSON.
-                return ("application/json" if "*" in name and pattern is not _MEDIA_TYPES[-1] else name), value
-    return next(iter(offered.items()), ("application/json", as_mapping(None)))

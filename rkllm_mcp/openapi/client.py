@@ -48,16 +48,8 @@ class HttpResult:
     charset: str = "utf-8"  # of a text
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # lower-case names
 
-    @property
-    def is_text(self) -> bool:
-        """Return True if the content is text, judged by its bytes if it has no media type."""
-        if not self.media_type:
-            return b"\0" not in self.content[:1024]
-        return is_text_type(self.media_type)
 
-
-def is_text_type(media_type: str) -> bool:
-    """Return True if content of this media type is text."""
+def _is_text_type(media_type: str) -> bool:
     return media_type.startswith(_TEXT_TYPES) or media_type.endswith(("+json", "+xml", "json", "javascript", "yaml"))
 
 
@@ -129,7 +121,7 @@ class HttpClient:
             announced = int(length) if length.isdecimal() and "content-encoding" not in response.headers else None
             chunks: list[bytes] = []
             read_bytes, is_cut = 0, False
-            if media_type and not any_type and not is_text_type(media_type):
+            if media_type and not any_type and not _is_text_type(media_type):
                 is_cut = True  # the rest is not needed
             else:
                 async for chunk in response.aiter_bytes():
@@ -205,11 +197,23 @@ def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], 
     """Return the JSON of a ``tools/call`` result, with ``secrets`` redacted and at most ``limit_chars`` of text."""
     is_error = answer.status >= 400 or answer.status < 200
     status = f"{answer.status} {answer.reason}".strip()
-    text = _text(answer, secrets) if answer.is_text else ""
+    # Content without a media type is judged by its bytes.
+    is_text = _is_text_type(answer.media_type) if answer.media_type else b"\0" not in answer.content[:1024]
+    text = ""
+    if is_text:
+        try:
+            text = answer.content.decode(answer.charset, "replace")
+        except LookupError:
+            text = answer.content.decode("utf-8", "replace")
+        text = redact(text, secrets)
+        if answer.is_cut and secrets:
+            # Truncation may have cut a token; remove a tail that could contain part of one.
+            tail_chars = max(map(len, secrets)) * 2
+            text = text[:-tail_chars] if len(text) > tail_chars else ""
     if is_error:
         return text_result(_error(operation, answer, redact(status, secrets), text), is_error=True)
     size = "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)
-    if not answer.is_text:
+    if not is_text:
         text = f"[{answer.media_type or 'data of unknown type'}, {size}, not shown]"
     elif not text.strip():
         location = answer.headers.get("location")
@@ -232,15 +236,3 @@ def _error(operation: Operation, answer: HttpResult, status: str, text: str) -> 
     text = shorten(text, _MAX_ERROR_CHARS)
     sentence = f"The API answered {status}" + (f": {advice}" if advice else "") + "."
     return f"{sentence} It says: {text}" if text.strip() else sentence
-
-
-def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
-    try:
-        text = answer.content.decode(answer.charset, "replace")
-    except LookupError:
-        text = answer.content.decode("utf-8", "replace")
-    text = redact(text, secrets)
-    if answer.is_cut and secrets:
-        # Truncation may have cut a token; remove a tail that could contain part of one.
-        text = text[: -max(map(len, secrets)) * 2] if len(text) > max(map(len, secrets)) * 2 else ""
-    return text

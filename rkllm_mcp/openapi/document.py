@@ -118,25 +118,22 @@ class _Builder:
                 self._stack.append((container, event.anchor or ""))
                 self._keys.append(_NO_KEY)
             elif kind in ("MappingEndEvent", "SequenceEndEvent"):
-                self._close()
+                container, anchor = self._stack.pop()
+                self._keys.pop()
+                if isinstance(container, dict) and "<<" in container:
+                    mapping = cast("dict[str, Any]", container)
+                    merged = mapping.pop("<<")
+                    for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
+                        for key, value in as_mapping(source).items():
+                            mapping.setdefault(key, value)
+                if anchor:
+                    # Registered at the end, so that a value cannot contain itself through an alias.
+                    self._anchors[anchor] = container
             elif kind == "AliasEvent":
                 self._add_value(self._anchors.get(event.anchor), str(event.anchor))
             elif kind == "DocumentEndEvent":
                 break
         return self._root
-
-    def _close(self) -> None:
-        container, anchor = self._stack.pop()
-        self._keys.pop()
-        if isinstance(container, dict) and "<<" in container:
-            mapping = cast("dict[str, Any]", container)
-            merged = mapping.pop("<<")
-            for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
-                for key, value in as_mapping(source).items():
-                    mapping.setdefault(key, value)
-        if anchor:
-            # Registered at the end, so that a value cannot contain itself through an alias.
-            self._anchors[anchor] = container
 
     def _add_value(self, value: Any, as_key: str) -> None:
         if not self._stack:
@@ -276,30 +273,26 @@ def _operation(operation: Node, shared: Any, document: Node, references: Referen
             style = lists if definition.get("type") == "array" else {}
             changed_parameters.append({**common, "schema": _schema(definition), **style})
     changed["parameters"] = changed_parameters
-    body = _body([value for (location, _), value in parameters.items() if location in {"body", "formData"}], consumes)
-    if body:
-        changed["requestBody"] = body
+    definitions = [value for (location, _), value in parameters.items() if location in {"body", "formData"}]
+    body = next((definition for definition in definitions if definition.get("in") == "body"), None)
+    types = [media_type for media_type in consumes if isinstance(media_type, str)]
+    if body is not None:
+        content = {media_type: {"schema": body.get("schema")} for media_type in types or ["application/json"]}
+        stated = {"required": body.get("required"), "description": body.get("description")}
+        changed["requestBody"] = {"content": content, **stated}
+    elif definitions:
+        has_file = any(definition.get("type") == "file" for definition in definitions)
+        is_multipart = has_file or (types and all(media_type.startswith("multipart/") for media_type in types))
+        properties = {
+            str(field.get("name", "")): {**_schema(field), "description": field.get("description")}
+            for field in definitions
+        }
+        required = [definition.get("name") for definition in definitions if definition.get("required") is True]
+        schema = {"type": "object", "properties": properties, "required": required}
+        form = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
+        changed["requestBody"] = {"content": {form: {"schema": schema}}}
     return changed
 
 
 def _schema(definition: Node) -> dict[str, Any]:
     return {key: value for key, value in definition.items() if key not in _BESIDE_THE_SCHEMA}
-
-
-def _body(definitions: list[Node], consumes: Any) -> dict[str, Any]:
-    body = next((definition for definition in definitions if definition.get("in") == "body"), None)
-    types = [media_type for media_type in consumes if isinstance(media_type, str)]
-    if body is not None:
-        content = {media_type: {"schema": body.get("schema")} for media_type in types or ["application/json"]}
-        return {"content": content, "required": body.get("required"), "description": body.get("description")}
-    if not definitions:
-        return {}
-    has_file = any(definition.get("type") == "file" for definition in definitions)
-    is_multipart = has_file or (types and all(media_type.startswith("multipart/") for media_type in types))
-    properties = {
-        str(field.get("name", "")): {**_schema(field), "description": field.get("description")} for field in definitions
-    }
-    required = [definition.get("name") for definition in definitions if definition.get("required") is True]
-    schema = {"type": "object", "properties": properties, "required": required}
-    media_type = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
-    return {"content": {media_type: {"schema": schema}}}

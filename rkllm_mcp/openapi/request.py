@@ -31,34 +31,25 @@ def address_of(levels: Iterable[Any], spec_url: str) -> str:
     ``levels`` holds the ``servers`` of the operation, of its path and of the document; the first non-empty one is used.
     Relative addresses are resolved against ``spec_url``, which is empty if the specification did not come from a URL.
     """
-    for servers in levels:
-        for server in as_list(servers):
-            address = _absolute_url(_fill_variables(as_mapping(server)), spec_url)
-            if address:
-                return address.rstrip("/")
     # The default without servers: the origin of the specification.
-    return _absolute_url("/", spec_url).rstrip("/")
-
-
-def _fill_variables(server: Node) -> str:
-    variables = as_mapping(server.get("variables"))
-
-    def value(match: re.Match[str]) -> str:
-        variable = as_mapping(variables.get(match.group(1)))
-        choices = as_list(variable.get("enum"))
-        return str(variable.get("default", choices[0] if choices else match.group(0)))
-
-    return _VARIABLE.sub(value, str(server.get("url", "")))
-
-
-def _absolute_url(address: str, spec_url: str) -> str:
-    try:
-        address = urljoin(spec_url, address.strip()) if spec_url else address.strip()
-        parts = urlsplit(address)
-    except ValueError:
-        return ""
-    usable = parts.scheme in {"http", "https"} and parts.hostname and "{" not in address
-    return address.partition("?")[0].partition("#")[0] if usable else ""
+    for server in (*(server for servers in levels for server in as_list(servers)), {"url": "/"}):
+        table = as_mapping(server)
+        variables = as_mapping(table.get("variables"))
+        # Every second piece is the name of a variable.
+        pieces = _VARIABLE.split(str(table.get("url", "")))
+        for index in range(1, len(pieces), 2):
+            variable = as_mapping(variables.get(pieces[index]))
+            choices = as_list(variable.get("enum"))
+            pieces[index] = str(variable.get("default", choices[0] if choices else f"{{{pieces[index]}}}"))
+        address = "".join(pieces).strip()
+        try:
+            address = urljoin(spec_url, address) if spec_url else address
+            parts = urlsplit(address)
+        except ValueError:
+            continue
+        if parts.scheme in {"http", "https"} and parts.hostname and "{" not in address:
+            return address.partition("?")[0].partition("#")[0].rstrip("/")
+    return ""
 
 
 # Not encoded if a parameter allows reserved characters; "&", "=", "+" and "#" would end the value.
@@ -77,7 +68,7 @@ def scalar_text(value: Any) -> str:
     return value if isinstance(value, str) else to_json(value)
 
 
-def in_path(parameter: Parameter, value: Any) -> str:
+def _in_path(parameter: Parameter, value: Any) -> str:
     """Return the text that replaces ``{name}`` in the path."""
     if parameter.style == "json":
         return _percent_encode(to_json(value))
@@ -90,35 +81,18 @@ def in_path(parameter: Parameter, value: Any) -> str:
     return prefix + joint.join(_percent_encode(scalar_text(item)) for item in _items(value))
 
 
-def in_query(parameter: Parameter, value: Any) -> list[str]:
-    """Return the ``name=value`` pairs of the query."""
-    safe = _RESERVED if parameter.allow_reserved else ""
+def _in_query(parameter: Parameter, value: Any) -> list[str]:
+    """Return the ``name=value`` pairs of the query, or of a cookie."""
+    is_cookie = parameter.location == "cookie"
+    safe = _RESERVED if parameter.allow_reserved and not is_cookie else ""
     name = _percent_encode(parameter.name)
     if parameter.style == "json":
         return [f"{name}={_percent_encode(to_json(value), safe)}"]
     if parameter.style == "deepObject" and isinstance(value, Mapping):
         leaves = ((_percent_encode(parameter.name + path), scalar_text(leaf)) for path, leaf in _deep(value, 0))
         return [f"{key}={_percent_encode(text, safe)}" for key, text in leaves]
-    delimiter = _DELIMITERS.get(parameter.style, ",")
+    delimiter = "%2C" if is_cookie else _DELIMITERS.get(parameter.style, ",")
     return _pairs(name, value, explode=parameter.explode, delimiter=delimiter, safe=safe)
-
-
-def in_header(parameter: Parameter, value: Any) -> str:
-    """Return the header's value; headers are not percent-encoded."""
-    if parameter.style == "json":
-        return to_json(value)
-    if isinstance(value, Mapping):
-        pairs = [(str(key), scalar_text(inner)) for key, inner in cast("Mapping[str, Any]", value).items()]
-        return ",".join(f"{key}={text}" if parameter.explode else f"{key},{text}" for key, text in pairs)
-    return ",".join(scalar_text(item) for item in _items(value))
-
-
-def in_cookie(parameter: Parameter, value: Any) -> list[str]:
-    """Return the ``name=value`` pairs of the cookie."""
-    name = _percent_encode(parameter.name)
-    if parameter.style == "json":
-        return [f"{name}={_percent_encode(to_json(value))}"]
-    return _pairs(name, value, explode=parameter.explode, delimiter="%2C")
 
 
 def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = "") -> list[str]:
@@ -195,7 +169,7 @@ def _form(media_type: str, members: Sequence[tuple[BodyField, Any]], boundary: s
                 # Without a style an object is one value with its default content type.
                 is_text = not field.style and (isinstance(value, Mapping) or "json" in field.content_type)
                 parameter = Parameter(field.key, field.name, "query", field.style or "form", field.explode)
-                pairs += in_query(parameter, to_json(value) if is_text else value)
+                pairs += _in_query(parameter, to_json(value) if is_text else value)
         return media_type, "&".join(pairs).encode()
     if media_type.startswith("multipart/"):
         mark = f"--{boundary}".encode()
@@ -272,14 +246,22 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
         values = coerce_arguments(values_by_key, operation.input_schema).value
     except MismatchError as mismatch:
         raise ArgumentError(mismatch.sentence) from None
-    query = [pair for placed in _parameters_in(operation, values, "query") for pair in in_query(*placed)]
+    query = [pair for placed in _parameters_in(operation, values, "query") for pair in _in_query(*placed)]
     query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
     headers = {"Accept": _ACCEPT}
     for parameter, value in _parameters_in(operation, values, "header"):
-        headers[parameter.name] = text = in_header(parameter, value)
+        # Headers are not percent-encoded.
+        if parameter.style == "json":
+            text = to_json(value)
+        elif isinstance(value, Mapping):
+            joint, members = "=" if parameter.explode else ",", cast("Mapping[str, Any]", value).items()
+            text = ",".join(f"{key}{joint}{scalar_text(inner)}" for key, inner in members)
+        else:
+            text = ",".join(scalar_text(item) for item in _items(value))
+        headers[parameter.name] = text
         if _LINE_BREAK.search(text):
             raise ArgumentError(f"The argument '{parameter.key}' must be one line.")
-    cookies = [pair for placed in _parameters_in(operation, values, "cookie") for pair in in_cookie(*placed)]
+    cookies = [pair for placed in _parameters_in(operation, values, "cookie") for pair in _in_query(*placed)]
     cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
@@ -309,18 +291,18 @@ def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location:
 def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.location == "path"}
     texts = {
-        parameter.name: in_path(parameter, value) for parameter, value in _parameters_in(operation, arguments, "path")
+        parameter.name: _in_path(parameter, value) for parameter, value in _parameters_in(operation, arguments, "path")
     }
-
-    def value(match: re.Match[str]) -> str:
+    template, path, end = sent_path(operation.path), "", 0
+    for match in PLACEHOLDER.finditer(template):
         before, name, after = match.groups()
         text = texts.get(name)
         if not text:
             # An empty value would address /users/ instead of /users/{id}.
             raise ArgumentError(f"The argument '{keys[name]}' must not be empty.")
-        return text.replace("%2F", "/") if before or after else text
-
-    path = PLACEHOLDER.sub(value, sent_path(operation.path))
+        path += template[end : match.start()] + (text.replace("%2F", "/") if before or after else text)
+        end = match.end()
+    path += template[end:]
     path = path if path.startswith("/") or not path else f"/{path}"
     if any(unquote(segment) in {".", ".."} for segment in path.split("/")):
         raise ArgumentError("A part of the path must not be '.' or '..'.")

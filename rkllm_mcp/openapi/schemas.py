@@ -176,12 +176,21 @@ class Schemas:
         branches = as_list(node.get("allOf"))
         if not branches or nesting >= _MAX_NESTING:
             return node, trail
-        merged: dict[str, Any] = {}
+        parts: list[Node] = []
         for branch in branches:
             inner, trail = self._merge_all_of(branch, trail, nesting + 1)
-            _merge_into(merged, inner)
+            parts.append(inner)
         base = {key: value for key, value in node.items() if key != "allOf"}
-        _merge_into(merged, base)
+        merged: dict[str, Any] = {}
+        # Properties and required names are joined; of other keys the first value counts.
+        for part in (*parts, base):
+            for key, value in part.items():
+                if key == "properties":
+                    merged[key] = {**as_mapping(merged.get(key)), **as_mapping(value)}
+                elif key == "required":
+                    merged[key] = [*as_list(merged.get(key)), *as_list(value)]
+                else:
+                    merged.setdefault(key, value)
         merged.update({key: base[key] for key in ("description", "default", "nullable") if key in base})
         return merged, trail
 
@@ -202,17 +211,6 @@ class Schemas:
                 writable[str(name)] = inner
         extra = schema.get("additionalProperties")
         return Fields(writable, required & writable.keys(), extra is True or (isinstance(extra, Mapping)))
-
-
-def _merge_into(merged: dict[str, Any], schema: Node) -> None:
-    """Merge a branch of ``allOf``: join properties and required names, keep the first value of other keys."""
-    for key, value in schema.items():
-        if key == "properties":
-            merged[key] = {**as_mapping(merged.get(key)), **as_mapping(value)}
-        elif key == "required":
-            merged[key] = [*as_list(merged.get(key)), *as_list(value)]
-        else:
-            merged.setdefault(key, value)
 
 
 def _types(schema: Node) -> tuple[str, ...]:

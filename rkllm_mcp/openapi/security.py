@@ -10,7 +10,7 @@ Reference: OpenAPI 3.1.1, Security Scheme and Security Requirement Object; RFC 6
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rkllm_mcp.openapi.document import Node, References, as_text
@@ -58,25 +58,20 @@ def credentials_for(
         scheme = elsewhere.get(name.lower(), Scheme("", "header", name))
         targets.get(scheme.kind, credentials.headers)[scheme.key] = value
     settled = {name.lower() for name in (*credentials.headers, *credentials.query, *credentials.cookies)}
-    for scheme, token in _satisfy(operation.security, settled, tokens, server):
-        text = token
-        if scheme.kind == "basic" and not token.lower().startswith("basic "):
-            text = f"Basic {base64.b64encode(token.encode()).decode() if ':' in token else token}"
-        elif scheme.kind == "bearer" and " " not in token:
-            text = f"Bearer {token}"
-        targets.get(scheme.kind, credentials.headers)[scheme.key] = text
-    return credentials
-
-
-def _satisfy(
-    security: Sequence[Sequence[Scheme]], settled: set[str], tokens: Mapping[str, str], server: str
-) -> list[tuple[Scheme, str]]:
-    """Return the schemes of the first satisfiable alternative that are not settled yet, with their tokens."""
-    for alternative in security:
+    # The first alternative that the headers of the configuration satisfy, or the tokens with them.
+    for alternative in operation.security:
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
-            return []
+            break
         values = [(scheme, (tokens.get(scheme.name) or tokens.get(server) or "").strip()) for scheme in open_schemes]
-        if values and all(token for _, token in values):
-            return values
-    return []
+        if not values or not all(token for _, token in values):
+            continue
+        for scheme, token in values:
+            text = token
+            if scheme.kind == "basic" and not token.lower().startswith("basic "):
+                text = f"Basic {base64.b64encode(token.encode()).decode() if ':' in token else token}"
+            elif scheme.kind == "bearer" and " " not in token:
+                text = f"Bearer {token}"
+            targets.get(scheme.kind, credentials.headers)[scheme.key] = text
+        break
+    return credentials
