@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rkllm_mcp.messages import Conversation, as_mapping
-from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
+from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
@@ -30,93 +30,51 @@ _STOPS: Mapping[str, FinishPart] = {
 _CACHED = {"type": "ephemeral"}
 
 
-def request_of(
-    service: RemoteSettings, model_round: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
-) -> dict[str, Any]:
-    """Return the request body.
-
-    ``refused`` names parameters that the service rejected; ``thoughts`` are thinking blocks by the wire id of the first
-    call that followed them.
-    """
-    body: dict[str, Any] = {
-        "model": service.model,
-        "max_tokens": model_round.options.max_new_tokens or DEFAULT_MAX_TOKENS,
-        "messages": [_message(turn, model_round.names, thoughts) for turn in model_round.turns],
-    }
-    if model_round.system:
-        body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
-    if model_round.options.stop:
-        body["stop_sequences"] = list(model_round.options.stop)
-    sampling = model_round.options.sampling.values_by_option()
-    body |= {name: sampling[option] for name, option in names_in("anthropic").items() if option in sampling}
-    if "temperature" in body:
-        body["temperature"] = min(body["temperature"], 1.0)  # the interface's maximum
-    if model_round.tools:
-        body["tools"] = [
-            {
-                "name": model_round.names.wire(tool.name),
-                "description": tool.description,
-                "input_schema": wire_schema(tool.input_schema),
-            }
-            for tool in model_round.tools
-        ]
-        body.update(_choice(model_round))
-    return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
-
-
 @dataclass(eq=False)
 class EventReader:
     """Parses the stream of one answer and stores its thinking blocks."""
 
-    _blocks: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    blocks: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])  # of thinking, by index
     _prompt: int = 0
     _cached: int = 0
 
-    @property
-    def thoughts(self) -> Thoughts:
-        """Thinking blocks received so far."""
-        return tuple(block for block in self._blocks.values() if block.get("signature") or block.get("data"))
-
     def pieces_of(self, event: Mapping[str, Any]) -> Iterator[StreamPart]:
         """Yield the parts of one event; invalid and unknown events are skipped."""
-        kind, index = event.get("type"), event.get("index")
-        block_index = index if isinstance(index, int) else 0
+        kind, position = event.get("type"), event.get("index")
+        index = position if isinstance(position, int) else 0
         if kind == "message_start":
             yield from self._count(as_mapping(as_mapping(event.get("message")).get("usage")))
         elif kind == "content_block_start":
-            yield from self._begin_block(block_index, as_mapping(event.get("content_block")))
+            begun = as_mapping(event.get("content_block"))
+            block_kind = begun.get("type")
+            if block_kind == "text" and begun.get("text"):
+                yield TextPart(str(begun["text"]))
+            elif block_kind in {"thinking", "redacted_thinking"}:
+                self.blocks[index] = dict(begun)
+            elif block_kind == "tool_use":
+                written = begun.get("input")
+                # Compatible services may send the arguments with the start of the block.
+                arguments = json.dumps(written, ensure_ascii=False) if written else ""
+                yield CallPart(index, str(begun.get("id") or ""), str(begun.get("name") or ""), arguments)
         elif kind == "content_block_delta":
-            yield from self._continue(block_index, as_mapping(event.get("delta")))
+            delta = as_mapping(event.get("delta"))
+            delta_kind = delta.get("type")
+            if delta_kind == "text_delta" and delta.get("text"):
+                yield TextPart(str(delta["text"]))
+            elif delta_kind == "thinking_delta" and delta.get("thinking"):
+                block = self.blocks.setdefault(index, {"type": "thinking", "thinking": ""})
+                block["thinking"] = f"{block.get('thinking', '')}{delta['thinking']}"
+                yield ThinkingPart(str(delta["thinking"]))
+            elif delta_kind == "signature_delta":
+                block = self.blocks.setdefault(index, {"type": "thinking", "thinking": ""})
+                block["signature"] = delta.get("signature")
+            elif delta_kind == "input_json_delta":
+                yield CallPart(index, arguments=str(delta.get("partial_json") or ""))
         elif kind == "message_delta":
             yield from self._count(as_mapping(event.get("usage")))
             reason = as_mapping(event.get("delta")).get("stop_reason")
             if isinstance(reason, str):
                 yield _STOPS.get(reason, FinishPart("end"))
-
-    def _begin_block(self, index: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
-        kind = block.get("type")
-        if kind == "text" and block.get("text"):
-            yield TextPart(str(block["text"]))
-        elif kind in {"thinking", "redacted_thinking"}:
-            self._blocks[index] = dict(block)
-        elif kind == "tool_use":
-            written = block.get("input")
-            # Compatible services may send the arguments with the start of the block.
-            arguments = json.dumps(written, ensure_ascii=False) if written else ""
-            yield CallPart(index, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
-
-    def _continue(self, index: int, delta: Mapping[str, Any]) -> Iterator[StreamPart]:
-        kind = delta.get("type")
-        if kind == "text_delta" and delta.get("text"):
-            yield TextPart(str(delta["text"]))
-        elif kind == "thinking_delta" and delta.get("thinking"):
-            block = self._blocks.setdefault(index, {"type": "thinking", "thinking": ""})
-            block["thinking"] = f"{block.get('thinking', '')}{delta['thinking']}"
-            yield ThinkingPart(str(delta["thinking"]))
-        elif kind == "signature_delta":
-            self._blocks.setdefault(index, {"type": "thinking", "thinking": ""})["signature"] = delta.get("signature")
-        elif kind == "input_json_delta":
-            yield CallPart(index, arguments=str(delta.get("partial_json") or ""))
 
     def _count(self, usage: Mapping[str, Any]) -> Iterator[UsagePart]:
         """Yield the usage so far: prompt tokens come first, output tokens increase."""
@@ -149,18 +107,6 @@ def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts])
     return {"role": "user", "content": [*results, *words]}
 
 
-def _choice(model_round: Round) -> dict[str, Any]:
-    options = model_round.options
-    if options.tool_choice == "none":
-        return {"tool_choice": {"type": "none"}}
-    choice: dict[str, Any] = {"type": "any" if options.tool_choice == "required" else "auto"}
-    if options.forced_tool is not None:
-        choice = {"type": "tool", "name": model_round.names.wire(options.forced_tool)}
-    if options.single_call:
-        choice["disable_parallel_tool_use"] = True
-    return {} if choice == {"type": "auto"} else {"tool_choice": choice}
-
-
 class AnthropicModel(RemoteModel):
     """A ``StatefulModel`` on a service with Anthropic's interface."""
 
@@ -181,17 +127,51 @@ class AnthropicModel(RemoteModel):
         # Compatible services read the key from this header; the SDK now sends it in another one.
         headers = {} if self.service.is_vendors_own else {"X-Api-Key": self.service.api_key or NO_KEY}
         client = client_of(anthropic, anthropic.AsyncAnthropic, self.service, headers)
-        return sdk_of(anthropic, anthropic.AnthropicError, client.messages.create, client.close)
+        return Sdk(anthropic, anthropic.AnthropicError, client.messages.create, client.close)
 
-    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
-        return request_of(self.service, model_round, self._refused, self._thoughts.get(conversation.id, {}))
-
-    def _reader(self, conversation: Conversation) -> ReadChunk:
+    def _request(self, model_round: Round, conversation: Conversation) -> tuple[dict[str, Any], ReadChunk]:
+        options, names = model_round.options, model_round.names
+        # By the wire id of the first call that followed them.
+        thoughts = self._thoughts.get(conversation.id, {})
+        body: dict[str, Any] = {
+            "model": self.service.model,
+            "max_tokens": options.max_new_tokens or DEFAULT_MAX_TOKENS,
+            "messages": [_message(turn, names, thoughts) for turn in model_round.turns],
+        }
+        if model_round.system:
+            body["system"] = [{"type": "text", "text": model_round.system, "cache_control": _CACHED}]
+        if options.stop:
+            body["stop_sequences"] = list(options.stop)
+        sampling = options.sampling.values_by_option()
+        body |= {name: sampling[option] for name, option in names_in("anthropic").items() if option in sampling}
+        if "temperature" in body:
+            body["temperature"] = min(body["temperature"], 1.0)  # the interface's maximum
+        if model_round.tools:
+            body["tools"] = [
+                {
+                    "name": names.wire(tool.name),
+                    "description": tool.description,
+                    "input_schema": wire_schema(tool.input_schema),
+                }
+                for tool in model_round.tools
+            ]
+            choice: dict[str, Any] = {"type": "any" if options.tool_choice == "required" else "auto"}
+            if options.tool_choice == "none":
+                choice = {"type": "none"}
+            elif options.forced_tool is not None:
+                choice = {"type": "tool", "name": names.wire(options.forced_tool)}
+            if options.single_call and options.tool_choice != "none":
+                choice["disable_parallel_tool_use"] = True
+            if choice != {"type": "auto"}:
+                body["tool_choice"] = choice
         reader = self._readers[conversation.id] = EventReader()
-        return reader.pieces_of
+        # The interface requires max_tokens, even of a service that rejected it.
+        refused = self._refused - {"max_tokens"}
+        return {key: part for key, part in body.items() if key not in refused}, reader.pieces_of
 
     def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
         reader = self._readers.pop(conversation.id, None)
-        if reader is not None and reader.thoughts and answer.calls:
-            thoughts = self._thoughts.setdefault(conversation.id, {})
-            thoughts[wire_id(answer.calls[0].id)] = reader.thoughts
+        blocks = () if reader is None else reader.blocks.values()
+        thoughts = tuple(block for block in blocks if block.get("signature") or block.get("data"))
+        if thoughts and answer.calls:
+            self._thoughts.setdefault(conversation.id, {})[wire_id(answer.calls[0].id)] = thoughts

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rkllm_mcp.messages import Conversation, as_list, as_mapping
-from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of, sdk_of
-from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, client_of
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
 from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, wire_id
@@ -17,49 +16,6 @@ from rkllm_mcp.sampling import names_in
 _STOPS: Mapping[str, FinishPart] = {"length": FinishPart("length"), "content_filter": FinishPart("withheld")}
 # Fields in which services stream thinking.
 _THINKING = ("reasoning_content", "reasoning")
-
-
-def request_of(service: RemoteSettings, model_round: Round, refused: frozenset[str]) -> dict[str, Any]:
-    """Return the request body; ``refused`` names parameters that the service rejected."""
-    messages: list[dict[str, Any]] = [{"role": "system", "content": model_round.system}] if model_round.system else []
-    for turn in model_round.turns:
-        messages += _messages(turn, model_round.names)
-    sampling: dict[str, float] = {}
-    if service.preset.takes_sampling:
-        values = model_round.options.sampling.values_by_option()
-        sampling = {name: values[option] for name, option in names_in("openai").items() if option in values}
-    limit: dict[str, int] = {}
-    if model_round.options.max_new_tokens is not None:
-        # OpenAI's newer models reject the old name, older services do not know the new one.
-        keys = ("max_completion_tokens", "max_tokens")
-        ordered = keys if service.is_vendors_own else keys[::-1]
-        limit[next((key for key in ordered if key not in refused), ordered[0])] = model_round.options.max_new_tokens
-    body: dict[str, Any] = {
-        "model": service.model,
-        "messages": messages,
-        "stream_options": {"include_usage": True},
-        **limit,
-        **sampling,
-    }
-    thinking = service.thinking if model_round.options.thinking is None else model_round.options.thinking
-    if thinking is not None and service.preset.switches_thinking:
-        body["chat_template_kwargs"] = {"enable_thinking": thinking}
-    if model_round.options.stop:
-        body["stop"] = list(model_round.options.stop)
-    if model_round.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": model_round.names.wire(tool.name),
-                    "description": tool.description,
-                    "parameters": wire_schema(tool.input_schema),
-                },
-            }
-            for tool in model_round.tools
-        ]
-        body.update(_choice(model_round))
-    return {key: value for key, value in body.items() if key not in refused}
 
 
 def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
@@ -117,19 +73,6 @@ def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": turn.text}
 
 
-def _choice(model_round: Round) -> dict[str, Any]:
-    options = model_round.options
-    choice: dict[str, Any] = {}
-    if options.forced_tool is not None:
-        choice["tool_choice"] = {
-            "type": "function",
-            "function": {"name": model_round.names.wire(options.forced_tool)},
-        }
-    elif options.tool_choice != "auto":
-        choice["tool_choice"] = options.tool_choice
-    return {**choice, "parallel_tool_calls": False} if options.single_call else choice
-
-
 class OpenAIModel(RemoteModel):
     """A ``StatefulModel`` on a service with OpenAI's interface."""
 
@@ -140,12 +83,50 @@ class OpenAIModel(RemoteModel):
         hidden = () if self.service.is_vendors_own else ("OpenAI-Organization", "OpenAI-Project")
         headers = {name: openai.Omit() for name in hidden}
         client = client_of(openai, openai.AsyncOpenAI, self.service, headers)
-        return sdk_of(openai, openai.OpenAIError, client.chat.completions.create, client.close)
+        return Sdk(openai, openai.OpenAIError, client.chat.completions.create, client.close)
 
-    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
+    def _request(self, model_round: Round, conversation: Conversation) -> tuple[dict[str, Any], ReadChunk]:
         del conversation
-        return request_of(self.service, model_round, self._refused)
-
-    def _reader(self, conversation: Conversation) -> ReadChunk:
-        del conversation
-        return pieces_of
+        service, options, names, refused = self.service, model_round.options, model_round.names, self._refused
+        messages: list[dict[str, Any]] = []
+        if model_round.system:
+            messages.append({"role": "system", "content": model_round.system})
+        for turn in model_round.turns:
+            messages += _messages(turn, names)
+        body: dict[str, Any] = {
+            "model": service.model,
+            "messages": messages,
+            "stream_options": {"include_usage": True},
+        }
+        if options.max_new_tokens is not None:
+            # OpenAI's newer models reject the old name, older services do not know the new one.
+            keys = ("max_completion_tokens", "max_tokens")
+            ordered = keys if service.is_vendors_own else keys[::-1]
+            body[next((key for key in ordered if key not in refused), ordered[0])] = options.max_new_tokens
+        if service.preset.takes_sampling:
+            sampling = options.sampling.values_by_option()
+            body |= {name: sampling[option] for name, option in names_in("openai").items() if option in sampling}
+        thinking = service.thinking if options.thinking is None else options.thinking
+        if thinking is not None and service.preset.switches_thinking:
+            body["chat_template_kwargs"] = {"enable_thinking": thinking}
+        if options.stop:
+            body["stop"] = list(options.stop)
+        if model_round.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": names.wire(tool.name),
+                        "description": tool.description,
+                        "parameters": wire_schema(tool.input_schema),
+                    },
+                }
+                for tool in model_round.tools
+            ]
+            if options.forced_tool is not None:
+                body["tool_choice"] = {"type": "function", "function": {"name": names.wire(options.forced_tool)}}
+            elif options.tool_choice != "auto":
+                body["tool_choice"] = options.tool_choice
+            if options.single_call:
+                body["parallel_tool_calls"] = False
+        return {key: part for key, part in body.items() if key not in refused}, pieces_of

@@ -94,16 +94,38 @@ _NOT_READY = frozenset({429, 503})
 _START_POLL_S = 0.5
 
 
-@dataclass(frozen=True)
 class Sdk:
-    """Client of a service, and the exceptions of its SDK."""
+    """Client of a service, and the exceptions of its SDK.
 
-    # Sends a request; returns the stream of chunks when the response begins. It has ``close``, for the connection.
-    create: Callable[..., Awaitable[Any]]
-    close: Callable[[], Awaitable[None]]
-    silent: tuple[type[Exception], ...]  # timeouts
-    connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
-    status_error: type[Exception]  # errors reported by the service
+    In the middle of a stream the SDK does not translate the exceptions of the HTTP library (httpx or httpx2, which
+    depends on the SDK's release and is loaded by now).
+
+    Attributes:
+        create: sends a request; returns the stream of chunks when the response begins. It has ``close``, for the
+            connection.
+        close: closes all connections.
+        silent: timeouts.
+        connection: failed or broken connections; may include timeouts.
+        status_error: errors reported by the service.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        status_error: type[Exception],
+        create: Callable[..., Awaitable[Any]],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        http: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+        broken = (error for library in http for error in (library.HTTPError, library.StreamError))
+        self.create = create
+        self.close = close
+        self.silent: tuple[type[Exception], ...] = (
+            module.APITimeoutError,
+            *(library.TimeoutException for library in http),
+        )
+        self.connection: tuple[type[Exception], ...] = (module.APIConnectionError, *broken, OSError)
+        self.status_error = status_error
 
 
 ReadChunk = Callable[[Mapping[str, Any]], Iterable[StreamPart]]
@@ -114,16 +136,12 @@ class RemoteModel(ABC):
 
     def __init__(self, service: RemoteSettings) -> None:
         self.service = service
+        self.name = service.model
         self._sdk: Sdk | None = None
         self._loading = anyio.Lock()
         self._can_use_tools = service.tools
         self._refused: frozenset[str] = frozenset()
         self._views: OrderedDict[str, Compaction] = OrderedDict()
-
-    @property
-    def name(self) -> str:
-        """The service's name of the model."""
-        return self.service.model
 
     @property
     def is_ready(self) -> bool:
@@ -197,16 +215,12 @@ class RemoteModel(ABC):
         del conversation_id, new_id
 
     @abstractmethod
-    def _request(self, model_round: Round, conversation: Conversation) -> dict[str, Any]:
-        """Return the request body."""
+    def _request(self, model_round: Round, conversation: Conversation) -> tuple[dict[str, Any], ReadChunk]:
+        """Return the request body, without what the service rejected, and the parser for the chunks of its answer."""
 
     @abstractmethod
     def _load(self) -> Sdk:
         """Import the SDK and create its client; called once, in a thread."""
-
-    @abstractmethod
-    def _reader(self, conversation: Conversation) -> ReadChunk:
-        """Return the parser for the chunks of one answer."""
 
     def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
         """Hook that is called after a complete round."""
@@ -216,9 +230,8 @@ class RemoteModel(ABC):
         self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink
     ) -> Usage:
         """Send one request, feed its events and return the usage; raise _AskOtherwiseError if a part was rejected."""
-        request = self._request(model_round, conversation)
+        request, read = self._request(model_round, conversation)
         started, first, last = anyio.current_time(), None, 0.0
-        read = self._reader(conversation)
         conversation.unpaid_tokens = _prompt_tokens(model_round)
         try:
             async with aclosing(self._chunks(request, model_round, turn, sink)) as chunks:
@@ -339,18 +352,6 @@ def client_of(module: Any, client_type: Any, service: RemoteSettings, headers: M
         # A redirect would send the question, and perhaps the key, to a host that is not configured.
         http_client=module.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
     )
-
-
-def sdk_of(module: Any, status_error: type[Exception], create: Callable[..., Any], close: Callable[..., Any]) -> Sdk:
-    """Return the SDK in ``module`` with a client's functions.
-
-    In the middle of a stream it does not translate the exceptions of the HTTP library (httpx or httpx2, which depends
-    on the SDK's release and is loaded by now).
-    """
-    http: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
-    silent = (module.APITimeoutError, *(library.TimeoutException for library in http))
-    broken = (error for library in http for error in (library.HTTPError, library.StreamError))
-    return Sdk(create, close, silent, (module.APIConnectionError, *broken, OSError), status_error)
 
 
 @dataclass(eq=False)

@@ -123,12 +123,46 @@ def rejected_part(problem: ServiceProblem, request: Mapping[str, Any]) -> str | 
     return None
 
 
+# By status the problem and the remedy, with fields of the problem and the service.
+_SENTENCES: Mapping[int, tuple[str, str]] = {
+    402: ("requires payment", "check your account with the service"),
+    404: ("has no model '{model}', or no such address", "check {section}.model and {section}.base_url: {example}"),
+    **dict.fromkeys((408, 504), ("took too long", "ask again")),
+    **dict.fromkeys((429, 503, 529), ("is busy or has reached its rate limit", "ask again {wait}")),
+}
+
+
 def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> GenerationError:
     """Return the exception for a failed answer; ``prompt_tokens`` is an estimate."""
     if problem.status in {400, 413, 422, 500} and _TOO_LONG.search(f"{problem.code} {problem.message}"):
-        return _too_long(problem, service, prompt_tokens)
-    fault, remedy = _sentence(problem, service)
-    return ServiceError(service.host, fault, remedy, problem.status, problem.retry_after_s)
+        for figures in _FIGURES:
+            match = figures.search(problem.message)
+            if match is not None and int(match["prompt"]) > int(match["limit"]):
+                why = f"so {service.host} refused it; {_CONTEXT_REMEDY}"
+                return PromptTooLongError(int(match["prompt"]), int(match["limit"]), why)
+        # The service named neither length nor limit.
+        return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
+    status, section = problem.status, service.section
+    fault, remedy, reason = "reports an error", "ask again", problem.message
+    if problem.code == "no_board":
+        # Our own proxy of several boards.
+        fault, remedy, reason = "has no board that can answer now", "ask again in a moment", ""
+    elif 300 <= status < 400:
+        fault = f"redirects requests to {problem.location or 'another address'}"
+        remedy, reason = f"set {section}.base_url to that address if you trust it", ""
+    elif status in _SENTENCES:
+        wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
+        words = {"model": service.model, "section": section, "example": _example(service), "wait": wait}
+        fault, remedy = (text.format(**words) for text in _SENTENCES[status])
+    elif status in {401, 403}:
+        fault = "requires a key" if service.api_key is None else "rejects the key"
+        remedy = f"check {section}.api_key"
+    elif status >= 500:
+        fault = f"failed with status {status}"
+    elif status:
+        fault, remedy = f"rejects the request with status {status}", f"check {section}.model and the tools in use"
+    fault = f"{fault} ({reason})" if reason else fault
+    return ServiceError(service.host, fault, remedy, status, problem.retry_after_s)
 
 
 def unreachable(service: RemoteSettings, error: Exception | None = None) -> ServiceError:
@@ -172,53 +206,6 @@ def no_stream(service: RemoteSettings) -> ServiceError:
         f"did not answer as a service of kind '{service.kind}' does",
         f"check {service.section}.kind, and whether {service.section}.base_url is right: {_example(service)}",
     )
-
-
-def _too_long(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> PromptTooLongError:
-    for figures in _FIGURES:
-        match = figures.search(problem.message)
-        if match is not None:
-            prompt, limit = int(match["prompt"]), int(match["limit"])
-            if prompt > limit:
-                return PromptTooLongError(prompt, limit, f"so {service.host} refused it; {_CONTEXT_REMEDY}")
-    # The service named neither length nor limit.
-    return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
-
-
-# By status the problem and the remedy, with fields of the problem and the service.
-_SENTENCES: Mapping[int, tuple[str, str]] = {
-    402: ("requires payment", "check your account with the service"),
-    404: ("has no model '{model}', or no such address", "check {section}.model and {section}.base_url: {example}"),
-    **dict.fromkeys((408, 504), ("took too long", "ask again")),
-    **dict.fromkeys((429, 503, 529), ("is busy or has reached its rate limit", "ask again {wait}")),
-}
-
-
-def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, str]:
-    """Return the problem and the remedy."""
-    status, section = problem.status, service.section
-    if problem.code == "no_board":
-        # Our own proxy of several boards.
-        return "has no board that can answer now", "ask again in a moment"
-    if 300 <= status < 400:
-        fault = f"redirects requests to {problem.location or 'another address'}"
-        return fault, f"set {section}.base_url to that address if you trust it"
-    if status in _SENTENCES:
-        wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
-        words = {"model": service.model, "section": section, "example": _example(service), "wait": wait}
-        fault, remedy = (text.format(**words) for text in _SENTENCES[status])
-    elif status in {401, 403}:
-        fault, remedy = (
-            "requires a key" if service.api_key is None else "rejects the key",
-            f"check {section}.api_key",
-        )
-    elif status >= 500:
-        fault, remedy = f"failed with status {status}", "ask again"
-    elif status:
-        fault, remedy = f"rejects the request with status {status}", f"check {section}.model and the tools in use"
-    else:
-        fault, remedy = "reports an error", "ask again"
-    return f"{fault} ({problem.message})" if problem.message else fault, remedy
 
 
 def _example(service: RemoteSettings) -> str:

@@ -86,24 +86,23 @@ class CallParts:
     def finish(self, *, is_cut: bool) -> Iterator[ToolCallDetected | ToolCallFailed]:
         """Yield every call, parsed; with ``is_cut`` the token limit may have cut off the last one."""
         for number, call in enumerate(self._open, 1):
-            yield self._resolve(call, is_cut=is_cut and number == len(self._open))
-
-    def _resolve(self, call: CallPart, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
-        name = self._names.shown(call.name.strip())
-        raw = f"{name}({call.arguments})"
-        reading = ParsedValue({}, repaired=False)  # an empty text means no arguments
-        try:
-            if is_cut:
-                reading = ParsedValue(json.loads(call.arguments), repaired=False)
-            elif call.arguments.strip():
-                reading = read_value(call.arguments)
-        except (ValueError, UnreadableError) as error:
-            rule = "the token limit cut this call off" if is_cut else str(error)
-            tool = self._catalogue.tool(name)
-            again = f"Call again: {signature(tool)}" if tool else "Call again with one JSON object of arguments"
-            return ToolCallFailed(raw, f"{rule}. {again}")
-        spelled = ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed)
-        try:
-            return self._catalogue.accept(spelled, raw)
-        except RefusedError as refused:
-            return ToolCallFailed(raw, str(refused))
+            name = self._names.shown(call.name.strip())
+            raw = f"{name}({call.arguments})"
+            may_be_cut = is_cut and number == len(self._open)
+            reading = ParsedValue({}, repaired=False)  # an empty text means no arguments
+            try:
+                if may_be_cut:
+                    reading = ParsedValue(json.loads(call.arguments), repaired=False)
+                elif call.arguments.strip():
+                    reading = read_value(call.arguments)
+            except (ValueError, UnreadableError) as error:
+                rule = "the token limit cut this call off" if may_be_cut else str(error)
+                tool = self._catalogue.tool(name)
+                again = f"Call again: {signature(tool)}" if tool else "Call again with one JSON object of arguments"
+                yield ToolCallFailed(raw, f"{rule}. {again}")
+                continue
+            spelled = ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed)
+            try:
+                yield self._catalogue.accept(spelled, raw)
+            except RefusedError as refused:
+                yield ToolCallFailed(raw, str(refused))

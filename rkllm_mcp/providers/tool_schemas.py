@@ -58,38 +58,34 @@ class _Cleaning:
         self.remaining -= 1
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self.remaining < 0:
             return {}
-        resolved, trail = self._resolve(cast("Schema", schema), trail)
-        cleaned = {
-            key: self._value(key, value, trail, depth + 1)
-            for key, value in resolved.items()
-            if key not in _DROPPED and not key.startswith("x-")
-        }
+        # Local references become their targets; the schema's own keywords take precedence.
+        resolved = dict(cast("Schema", schema))
+        while isinstance(reference := resolved.pop("$ref", None), str) and reference.startswith("#"):
+            target = as_mapping(resolved_reference(self.root, reference))
+            if reference in trail:
+                # A recursive reference is reduced to its type and description.
+                kind = {key: value for key, value in target.items() if key in _OWN_KEYWORDS}
+                resolved = {**kind, **resolved}
+                break
+            trail = (*trail, reference)
+            resolved = {**target, **resolved}
+        cleaned: dict[str, Any] = {}
+        for key, value in resolved.items():
+            if key in _DROPPED or key.startswith("x-"):
+                continue
+            if key in _NAMED:
+                parts = as_mapping(value)
+                cleaned[key] = {name: self.clean(part, trail, depth + 1) for name, part in parts.items()}
+            elif key in _LISTED:
+                cleaned[key] = [self.clean(part, trail, depth + 1) for part in as_list(value)]
+            elif key in _SINGLE and not isinstance(value, bool):
+                cleaned[key] = self.clean(value, trail, depth + 1)
+            else:
+                # Every service accepts additionalProperties = false, which is one of these.
+                cleaned[key] = value
         if cleaned.get("type") == "array":
             cleaned.setdefault("items", {})
         return cleaned
-
-    def _value(self, key: str, value: Any, trail: tuple[str, ...], depth: int) -> Any:
-        if key in _NAMED:
-            return {name: self.clean(item, trail, depth) for name, item in as_mapping(value).items()}
-        if key in _LISTED:
-            return [self.clean(item, trail, depth) for item in as_list(value)]
-        # Every service accepts additionalProperties = false.
-        if key in _SINGLE and not isinstance(value, bool):
-            return self.clean(value, trail, depth)
-        return value
-
-    def _resolve(self, schema: Schema, trail: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """Replace local references by their targets; the schema's own keywords take precedence."""
-        merged = dict(schema)
-        while isinstance(reference := merged.pop("$ref", None), str) and reference.startswith("#"):
-            target = resolved_reference(self.root, reference)
-            if reference in trail:
-                # A recursive reference is reduced to its type and description.
-                kind = {key: value for key, value in as_mapping(target).items() if key in _OWN_KEYWORDS}
-                return {**kind, **merged}, trail
-            trail = (*trail, reference)
-            merged = {**as_mapping(target), **merged}
-        return merged, trail
 
 
 def _branches(schema: Schema, keys: Sequence[str]) -> list[Schema]:

@@ -63,6 +63,7 @@ class TurnBuilder:
         self._failures: list[ToolCallFailed] = []
         self._earlier = earlier or Message("assistant")
         self._has_text, self._is_finished = earlier is not None, False
+        self._is_cut = False  # the answer ended at the token limit
         self._stop_string = ""
         self.calls: list[ToolCall] = []
         self.usage_part: UsagePart | None = None
@@ -95,7 +96,7 @@ class TurnBuilder:
             case UsagePart():
                 self.usage_part = part
             case FinishPart():
-                self.finish_part = part
+                self.finish_part, self._is_cut = part, part.why == "length"
         return []
 
     def finish(self) -> list[ModelEvent]:
@@ -130,10 +131,6 @@ class TurnBuilder:
     def turn(self, usage: Usage | None = None) -> Turn:
         """Return the finished turn."""
         return Turn(self.message(), tuple(self._failures), usage, self._has_text, self._stop_string)
-
-    @property
-    def _is_cut(self) -> bool:
-        return self.finish_part is not None and self.finish_part.why == "length"
 
     def _collect(self, events: Iterable[DetectorEvent]) -> list[ModelEvent]:
         """Add the events to the turn, up to its end, and return them; a call gets its id."""

@@ -59,7 +59,25 @@ def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[Wi
     spoken = [message for message in as_read(messages) if message.role != "system"]
     for index, message in enumerate(spoken):
         before = turns[-1] if turns else None
-        turn = _turn(message, spoken[index + 1 : index + 2], before.calls if before else (), with_calls=with_calls)
+        if message.role == "user":
+            turn = WireTurn("user", _join_paragraphs((message.context, f"{message.text}{message.facts or ''}")))
+        elif message.role == "assistant":
+            following = spoken[index + 1 : index + 2] if with_calls else ()
+            answered = {result.call_id for later in following for result in later.results}
+            calls = tuple(call for call in message.calls if call.id in answered)
+            unanswered = (call for call in message.calls if call.id not in answered)
+            texts = [
+                f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in unanswered
+            ]
+            turn = WireTurn("assistant", _join_paragraphs((message.text, *texts)), calls)
+        else:
+            by_id = {result.call_id: result for result in message.results}
+            results = tuple(by_id[call.id] for call in (before.calls if before else ()))
+            others = (result for result in message.results if result not in results)
+            texts = [
+                f"[{result.name} {'failed' if result.is_error else 'answered'}: {result.text}]" for result in others
+            ]
+            turn = WireTurn("user", _join_paragraphs((*texts, message.text)), results=results)
         if not (turn.text or turn.calls or turn.results):
             continue
         if before is not None and before.role == turn.role and not before.calls:
@@ -98,24 +116,6 @@ class WireNames:
     def shown(self, wire: str) -> str:
         """Return the tool for a name from the service; unknown names unchanged."""
         return self._by_wire.get(wire, wire)
-
-
-def _turn(
-    message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
-) -> WireTurn:
-    if message.role == "user":
-        return WireTurn("user", _join_paragraphs((message.context, f"{message.text}{message.facts or ''}")))
-    if message.role == "assistant":
-        answered = {result.call_id for later in following for result in later.results if with_calls}
-        calls = tuple(call for call in message.calls if call.id in answered)
-        unanswered = (call for call in message.calls if call.id not in answered)
-        texts = (f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]" for call in unanswered)
-        return WireTurn("assistant", _join_paragraphs((message.text, *texts)), calls)
-    by_id = {result.call_id: result for result in message.results}
-    results = tuple(by_id[call.id] for call in open_calls)
-    other_results = (result for result in message.results if result not in results)
-    texts = (f"[{item.name} {'failed' if item.is_error else 'answered'}: {item.text}]" for item in other_results)
-    return WireTurn("user", _join_paragraphs((*texts, message.text)), results=results)
 
 
 def _join_paragraphs(parts: Iterable[str]) -> str:
