@@ -40,16 +40,28 @@ class AuxiliaryModel:
     async def embed(
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
     ) -> list[array[float]]:
-        """Return a vector of length 1 for each text; see ``providers.embedding.embed_texts``."""
-        from rkllm_mcp.providers.embedding import embed_texts
+        """Return a vector of length 1 for each text; ``instruction`` is set for queries and empty for documents.
 
-        return await embed_texts(self.engine, self.tokenizer, texts, instruction=instruction, dimensions=dimensions)
+        ``dimensions`` truncates the vectors. A GenerationError if a text does not fit, or the runtime returns none.
+        """
+        from rkllm_mcp.providers.embedding import embedding_prompts
+
+        context_tokens = self.engine.context_tokens
+        prompts = await embedding_prompts(self.tokenizer, texts, context_tokens, instruction=instruction)
+        return await self.engine.embed(prompts, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
-        """Return a relevance score for each document; see ``providers.embedding.rank_documents``."""
-        from rkllm_mcp.providers.embedding import SEARCH, rank_documents
+        """Return a score from 0 to 1 for each document: how well it answers the query.
 
-        return await rank_documents(self.engine, self.tokenizer, query, documents, instruction=instruction or SEARCH)
+        A GenerationError if a document does not fit, or the model cannot judge.
+        """
+        from rkllm_mcp.providers.embedding import SEARCH, ranking_prompts
+
+        context_tokens, instruction = self.engine.context_tokens, instruction or SEARCH
+        prompts, yes_id, no_id = await ranking_prompts(
+            self.tokenizer, query, documents, context_tokens, instruction=instruction
+        )
+        return await self.engine.rerank(prompts, yes_id, no_id)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ end token) and Qwen3-Reranker (the question below; softmax over yes and no). Oth
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
-from typing import Protocol
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
@@ -31,54 +29,28 @@ _BEFORE = f"<|im_start|>system\n{_JUDGE}<|im_end|>\n<|im_start|>user\n"
 _BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
-class Evaluator(Protocol):
-    """The part of an engine that this module uses."""
-
-    @property
-    def context_tokens(self) -> int:
-        """Context window that the model was loaded with."""
-        ...
-
-    async def embed(self, prompts: Sequence[Sequence[int]], *, dimensions: int | None = None) -> list[array[float]]:
-        """Return one vector of length 1 per prompt."""
-        ...
-
-    async def rerank(self, prompts: Sequence[Sequence[int]], yes_id: int, no_id: int) -> list[float]:
-        """Return the probability of yes against no for each prompt."""
-        ...
-
-
-async def embed_texts(
-    engine: Evaluator,
-    tokenizer: ModelTokenizer,
-    texts: Sequence[str],
-    *,
-    instruction: str = "",
-    dimensions: int | None = None,
-) -> list[array[float]]:
-    """Return a vector of length 1 for each text.
-
-    ``instruction`` is set for queries (such as ``SEARCH``) and empty for documents; ``dimensions`` truncates the
-    vectors.
+async def embedding_prompts(
+    tokenizer: ModelTokenizer, texts: Sequence[str], context_tokens: int, *, instruction: str = ""
+) -> list[list[int]]:
+    """Return the ids of each text for ``Engine.embed``; ``instruction`` is set for queries and empty for documents.
 
     Raises:
-        GenerationError: a text does not fit, or the runtime returns no vectors.
+        PromptTooLongError: a text does not fit.
     """
     token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
-    end = token_ids[:1]
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[PlainText(f"{lead}{text}")] for text in texts]
-    prompts = await _encode_in_parts(tokenizer, segments, end, engine.context_tokens)
-    return await engine.embed(prompts, dimensions=dimensions)
+    return await _encode_in_parts(tokenizer, segments, token_ids[:1], context_tokens)
 
 
-async def rank_documents(
-    engine: Evaluator, tokenizer: ModelTokenizer, query: str, documents: Sequence[str], *, instruction: str = SEARCH
-) -> list[float]:
-    """Return a score from 0 to 1 for each document: how well it answers the query.
+async def ranking_prompts(
+    tokenizer: ModelTokenizer, query: str, documents: Sequence[str], context_tokens: int, *, instruction: str = SEARCH
+) -> tuple[list[list[int]], int, int]:
+    """Return the ids of a question for each document, and those of the answers yes and no, for ``Engine.rerank``.
 
     Raises:
-        GenerationError: a document does not fit, the runtime returns no logits, or yes or no is not a single token.
+        InputRefusedError: yes or no is not a single token.
+        PromptTooLongError: a document does not fit.
     """
     answers: list[int] = []
     for word in ("yes", "no"):
@@ -90,8 +62,7 @@ async def rank_documents(
         answers += ids
     texts = (f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}" for document in documents)
     questions = [[ControlText(_BEFORE), PlainText(text), ControlText(_BEHIND)] for text in texts]
-    prompts = await _encode_in_parts(tokenizer, questions, (), engine.context_tokens)
-    return await engine.rerank(prompts, *answers)
+    return await _encode_in_parts(tokenizer, questions, (), context_tokens), answers[0], answers[1]
 
 
 async def _encode_in_parts(

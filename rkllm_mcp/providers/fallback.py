@@ -54,7 +54,22 @@ class FallbackModel:
         added = conversation.messages[length:]
         del conversation.messages[length:]
         first = added[0] if added else Message("assistant")
-        return await self._continue_with_second(first, conversation, tools, options, sink)
+        view = replace(conversation, messages=list(conversation.messages))
+        if first.text.strip():
+            view.messages += [replace(first, thinking=""), Message("user", GO_ON)]
+        length = len(view.messages)
+        joined = first
+        try:
+            turn = await self._second.respond(view, tools, options, _NewEvents(first.text, sink))
+        finally:
+            conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
+            added = view.messages[length:]
+            if added or first.text:
+                second = added[0] if added else Message("assistant")
+                text = first.text + new_part(first.text, second.text)
+                joined = replace(second, text=text, thinking=f"{first.thinking}{second.thinking}")
+                conversation.add(joined)
+        return replace(turn, message=joined, has_text=turn.has_text or bool(first.text.strip()))
 
     def over(self, conversation_id: str) -> None:
         """Note the end of an answer; the next question goes to the first model."""
@@ -97,33 +112,6 @@ class FallbackModel:
         if not turn.has_text and not first.has_calls and "no_answer" in self._rules:
             return "the first model gave no answer"
         return turn
-
-    async def _continue_with_second(
-        self,
-        first: Message,
-        conversation: Conversation,
-        tools: Sequence[ToolSpec],
-        options: ModelOptions,
-        sink: EventSink,
-    ) -> Turn:
-        """Run the second model after the text of the first; both become one turn."""
-        view = replace(conversation, messages=list(conversation.messages))
-        if first.text.strip():
-            view.messages += [replace(first, thinking=""), Message("user", GO_ON)]
-        length = len(view.messages)
-
-        def join_first(message: Message) -> Message:
-            text = first.text + new_part(first.text, message.text)
-            return replace(message, text=text, thinking=f"{first.thinking}{message.thinking}")
-
-        try:
-            turn = await self._second.respond(view, tools, options, _NewEvents(first.text, sink))
-            return replace(turn, message=join_first(turn.message), has_text=turn.has_text or bool(first.text.strip()))
-        finally:
-            conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
-            added = view.messages[length:]
-            if added or first.text:
-                conversation.add(join_first(added[0] if added else Message("assistant")))
 
 
 def new_part(earlier: str, text: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 from rkllm_mcp.generation import GenerationOptions, HeldLimits
@@ -31,32 +31,6 @@ _HEARD_TOKENS = 12
 _HOTTEST = Sampling(temperature=1.0, top_k=40, top_p=0.95)
 # Number of tokens that one character may take, four bytes each of its own, and the text before it.
 _LONGEST_CHARACTER = 6
-
-
-@dataclass(eq=False)
-class CorrectionCost:
-    """What the corrections of a response have cost so far."""
-
-    _limits: HeldLimits
-    corrections: int = 0
-    _lost_s: float = 0.0
-    _began_at: float | None = None
-
-    @property
-    def is_too_high(self) -> bool:
-        """True if no other correction may be made."""
-        return self.corrections >= self._limits.corrections or self._lost_s >= self._limits.seconds
-
-    def begin(self) -> None:
-        """Count a correction, whose time runs until ``end``."""
-        self.corrections += 1
-        self._began_at = self._limits.clock()
-
-    def end(self) -> None:
-        """A token has come: the correction before it, if there was one, is over."""
-        if self._began_at is not None:
-            self._lost_s += self._limits.clock() - self._began_at
-            self._began_at = None
 
 
 class _Phase(Enum):
@@ -97,10 +71,16 @@ class Holding:
         may_call: bool = False,
         can_heat: bool = True,
     ) -> None:
-        self.cost = CorrectionCost(limits or HeldLimits())
+        self.corrections = 0
+        # True while the next token has to be admitted; False in free text.
+        self.is_active = answer is not None
         self.is_over = False  # the held answer is complete: the run can end
         self.is_corrected = False  # the run has to be aborted, and started again with the ids that stay
         self.is_hot = False  # the next run is one of few tokens, with a higher temperature
+        self._limits = limits or HeldLimits()
+        # What the corrections have cost so far, and when the last one began whose first token has not come.
+        self._lost_s = 0.0
+        self._began_at: float | None = None
         self._tokenizer = tokenizer
         self._detector = detector
         self._answer = answer
@@ -119,11 +99,6 @@ class Holding:
         self._most_tries = HOT_TRIES if can_heat else 0  # none once a choice stayed wrong
         self._heard: list[str] | None = None  # the model's own continuation, which is not shown
 
-    @property
-    def is_active(self) -> bool:
-        """True while the next token has to be admitted; False in free text."""
-        return self._phase is not _Phase.FREE
-
     def begin_answer(self, ids: list[int], begun: str = "") -> None:
         """Hold the answer from the beginning of the run on, and write into ``ids`` what only one way begins with.
 
@@ -135,11 +110,18 @@ class Holding:
                 self._hold(answer_text, _Phase.ANSWER, ids)
                 self._write_lead(ids)
             else:
-                self._phase = _Phase.FREE
+                self._release()
 
-    def begin_call(self, ids: list[int], call_format: CallFormat, body: str, *, writes: bool = False) -> None:
-        """Hold a call whose body has begun, if it was begun as it has to be."""
-        constraint = self._calls(call_format, body) if self._calls is not None else None
+    def begin_call(self, ids: list[int], begun: tuple[CallFormat, str] | None = None, *, writes: bool = False) -> None:
+        """Hold the call that the detector has met, if there is one and it was begun as it has to be.
+
+        ``begun`` is the format and the beginning of the body of a call that the prompt ends with; ``writes`` writes
+        into ``ids`` what only one way goes on with.
+        """
+        if self._calls is None or (opened := self._detector.open_call or begun) is None:
+            return
+        call_format, body = opened
+        constraint = self._calls(call_format, body)
         if constraint is None:
             return
         call_text = constraint.begin()
@@ -148,17 +130,15 @@ class Holding:
             if writes:
                 self._write_lead(ids)
 
-    def notice_call(self, ids: list[int]) -> None:
-        """Hold the call that the detector has met, if it has met one."""
-        if self._calls is not None and (opened := self._detector.open_call) is not None:
-            self.begin_call(ids, *opened)
-
     def admit(self, ids: list[int], text: str, *, is_end: bool = False) -> str:
         """Return the text that is shown of the last token of ``ids``, and correct them if it is wrong.
 
         ``is_end``: it is a token that ends the answer.
         """
-        self.cost.end()
+        if self._began_at is not None:
+            # The correction before this token is over.
+            self._lost_s += self._limits.clock() - self._began_at
+            self._began_at = None
         lead, self._lead = self._lead, ""
         if self._phase is _Phase.WAITING and self._answer is not None:
             return self._wait(ids, text, self._answer, is_end=is_end)
@@ -191,27 +171,22 @@ class Holding:
             return lead + self._hear(ids, self._held, self._heard, "", is_end=True)
         return lead + self._end(ids, self._held)
 
-    def next_run(self) -> bool:
-        """Return True if another run goes on with the ids that stay; it is a hot one if ``is_hot``."""
-        again = self.is_corrected or self.is_hot
-        if again and not self.is_corrected:
-            self.is_hot = False  # the few tokens were right
-        self.is_corrected = False
-        return again
-
     def run_options(self, options: GenerationOptions, written: int) -> GenerationOptions:
         """Return the options of the next run; ``options`` are those of the response, which has ``written`` tokens."""
+        if not self.is_corrected:
+            self.is_hot = False  # the few tokens were right
+        self.is_corrected = False
         room = options.max_new_tokens - written
         most = _HOT_TOKENS if self.is_hot else room if self._heard is None else min(room, _HEARD_TOKENS)
         sampling = _HOTTEST if self.is_hot and options.sampling is not None else options.sampling
         return replace(options, max_new_tokens=max(1, most), sampling=sampling)
 
     def _hold(self, held: HeldText, phase: _Phase, ids: Sequence[int]) -> None:
-        self._held, self._phase = held, phase
+        self._held, self._phase, self.is_active = held, phase, True
         self._start, self._shown = len(ids), []
 
     def _release(self) -> None:
-        self._held, self._phase = None, _Phase.FREE
+        self._held, self._phase, self.is_active = None, _Phase.FREE, False
 
     def _write_lead(self, ids: list[int]) -> None:
         held = self._held
@@ -256,7 +231,8 @@ class Holding:
             self.is_over = True
             self._release()
             return kept
-        if held.has_failed or self.cost.is_too_high:
+        limits = self._limits
+        if held.has_failed or self.corrections >= limits.corrections or self._lost_s >= limits.seconds:
             if ids[-1] < 0:
                 ids.pop()
             self._release()
@@ -284,7 +260,8 @@ class Holding:
                 return kept + rejected
             written = rejected
         else:
-            self.cost.begin()
+            self.corrections += 1
+            self._began_at = limits.clock()
         self.is_corrected = True
         self._replace_last(ids, kept, written)
         return kept + written
@@ -300,7 +277,8 @@ class Holding:
         held.feed(written)
         more = held.structure()
         held.feed(more)
-        self.cost.begin()
+        self.corrections += 1
+        self._began_at = self._limits.clock()
         self.is_corrected = True
         self._shown.append("")
         self._replace_last(ids, "", written + more)

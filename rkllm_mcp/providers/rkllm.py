@@ -136,15 +136,11 @@ class TokenComparison:
 
     _tokenizer: ModelTokenizer
     _left_out: frozenset[int]  # tokens that are not evidence
+    is_proven: bool = False  # enough tokens had the same text
     _ids: list[int] = field(default_factory=list[int])
     _text: str = ""
     _same: int = 0
     _other: list[tuple[list[int], str, str]] = field(default_factory=list[tuple[list[int], str, str]])
-
-    @property
-    def is_proven(self) -> bool:
-        """True once enough tokens had the same text."""
-        return self._same >= PROVEN_TOKENS
 
     def add(self, tokens: Iterable[Token]) -> None:
         """Compare the next tokens, and refuse the tokenizer once ``FOREIGN_TOKENS`` differ."""
@@ -163,6 +159,7 @@ class TokenComparison:
                 if self._text.strip() and "\ufffd" not in self._text:
                     if self._text.strip() == own_text.strip():
                         self._same += 1
+                        self.is_proven = self._same >= PROVEN_TOKENS
                     else:
                         self._other.append((self._ids, self._text, own_text))
                 self._ids, self._text = [], ""
@@ -246,7 +243,15 @@ class RkllmModel:
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, sink: EventSink
     ) -> Turn:
         """See ``ChatModel.respond``."""
-        sight = await self._see(conversation, sink)
+        sight = Sight(conversation.messages)
+        if any(message.all_pictures for message in conversation.messages):
+            if self._vision is not None:
+                sight = await see(conversation.messages, self._vision)
+            else:
+                last = conversation.messages[-1]
+                # A question with pictures; a model without eyes is told about them.
+                if last.role == "user" and last.pictures and (line := self._blindness()):
+                    sink.feed([Status(line)])
         conversation_prompt = self.prompts.pop(conversation.id, None)
         if conversation_prompt is None:
             tokenizer, template = self.form.tokenizer, self.form.template
@@ -365,17 +370,6 @@ class RkllmModel:
         if (prompt := self.prompts.get(conversation_id)) is not None:
             self._store_prompt(new_id, prompt.copy())
 
-    async def _see(self, conversation: Conversation, sink: EventSink) -> Sight:
-        if not any(message.all_pictures for message in conversation.messages):
-            return Sight(conversation.messages)
-        if self._vision is not None:
-            return await see(conversation.messages, self._vision)
-        last = conversation.messages[-1]
-        # A question with pictures; a model without eyes is told about them.
-        if last.role == "user" and last.pictures and (line := self._blindness()):
-            sink.feed([Status(line)])
-        return Sight(conversation.messages)
-
     def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self.form
         forced = options.forced_tool
@@ -478,25 +472,20 @@ class RkllmModel:
             can_heat=run.sampling is not None,
         )
         if is_forced:
-            opened = detector.open_call or self._begun_call(options)
-            if opened is not None:
-                holding.begin_call(run.ids, *opened, writes=True)
+            # The prompt ends inside the call.
+            tool_form = form.template.tool_form
+            segments = tool_form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
+            beginning, begun = "".join(segment.text for segment in segments), None
+            for call_format in select_syntaxes(form.syntaxes).first:
+                opener = next((text for text in call_format.openers if beginning.startswith(text)), None)
+                if opener is not None:
+                    begun = call_format, beginning[call_format.body_begins(opener, 0) :]
+                    break
+            holding.begin_call(run.ids, begun, writes=True)
         elif not (has_calls or form.thinks(options.thinking)) and form.read_as(options.thinking) != "open":
             earlier = run.conversation.messages[-1].text if options.continues else ""
             holding.begin_answer(run.ids, earlier)
         return holding
-
-    def _begun_call(self, options: ModelOptions) -> tuple[CallFormat, str] | None:
-        """Return format and beginning of the body of the call that the prompt ends with."""
-        form = self.form.template.tool_form
-        beginning = "".join(
-            part.text for part in form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
-        )
-        for call_format in select_syntaxes(self.form.syntaxes).first:
-            opener = next((text for text in call_format.openers if beginning.startswith(text)), None)
-            if opener is not None:
-                return call_format, beginning[call_format.body_begins(opener, 0) :]
-        return None
 
     async def _generate(self, run: _PromptRun, sink: EventSink) -> Turn:
         """Run the prompt, again after each correction, and feed the events of the turn to ``sink``."""
@@ -539,7 +528,7 @@ class RkllmModel:
             turn.add(FinishPart("length"))
         further = {
             "thinking_tokens": run.thinking_tokens,
-            "corrections": 0 if run.holding is None else run.holding.cost.corrections,
+            "corrections": 0 if run.holding is None else run.holding.corrections,
             "picture_tokens": sum(run.sight.embeddings[picture.digest].tokens for picture in prompt.pictures),
         }
         figures = [
@@ -566,26 +555,17 @@ class RkllmModel:
             return False
         if last.finish == "stop" and (text := holding.flush(run.ids)) and (events := run.turn.add_text(text)):
             sink.feed(events)
-        return not holding.is_over and holding.next_run() and len(run.ids) < most
+        return not holding.is_over and (holding.is_corrected or holding.is_hot) and len(run.ids) < most
 
     def _feed_tokens(self, run: _PromptRun, generation: Generation, sink: EventSink, batch: Sequence[Token]) -> None:
-        """Feed the events of tokens to ``sink``; called as the tokens arrive."""
+        """Feed the events of tokens to ``sink``, up to the end of the turn; called as the tokens arrive."""
         if not run.ids:
             self._progress.over(run.conversation.id)
-        if events := self._events_of(batch, run):
-            sink.feed(events)
-        holding = run.holding
-        if run.turn.is_over or run.is_repeating or (holding is not None and (holding.is_corrected or holding.is_over)):
-            generation.finish_early()
-
-    def _events_of(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
-        """Return the events of tokens, up to the end of the turn."""
-        events: list[Event] = []
         if run.comparison is not None:
             run.comparison.add(batch)
             if run.comparison.is_proven:
                 self._is_own_tokenizer, run.comparison = True, None
-        holding = run.holding
+        holding, events, is_over = run.holding, list[Event](), False
         for token in batch:
             run.ids.append(token.id)
             text = token.text
@@ -600,14 +580,18 @@ class RkllmModel:
                 events += new
             elif holding is not None and not holding.is_active:
                 # Text is held back, which may be a call.
-                holding.notice_call(run.ids)
+                holding.begin_call(run.ids)
             run.thinking_tokens += run.is_thinking
             run.is_repeating = run.repetition.add(token.id)
-            if run.turn.is_over or run.is_repeating:
+            is_over = run.turn.is_over or run.is_repeating
+            if holding is not None:
+                is_over = is_over or holding.is_corrected or holding.is_over
+            if is_over:
                 break
-            if holding is not None and (holding.is_corrected or holding.is_over):
-                break
-        return events
+        if events:
+            sink.feed(events)
+        if is_over:
+            generation.finish_early()
 
     def _store_prompt(self, conversation_id: str, prompt: ConversationPrompt) -> None:
         self.prompts[conversation_id] = prompt

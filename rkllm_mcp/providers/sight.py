@@ -7,7 +7,7 @@ The runtime takes pictures only next to text, so the ids of the ledger become te
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.errors import RkllmMcpError
@@ -50,9 +50,8 @@ async def see(messages: Sequence[Message], vision: Vision) -> Sight:
                     raise
     if not embeddings:
         return Sight(messages)
-    messages = [_with_shown_results(message, embeddings) for message in messages]
     tokens = next(iter(embeddings.values())).tokens
-    return Sight(messages, PictureText(_shown(vision, tokens), frozenset(embeddings)), embeddings)
+    return _with_shown(messages, vision, tokens, frozenset(embeddings), embeddings)
 
 
 async def see_to_count(messages: Sequence[Message], vision: Vision) -> Sight:
@@ -62,13 +61,7 @@ async def see_to_count(messages: Sequence[Message], vision: Vision) -> Sight:
     digests = frozenset(picture.digest for message in messages for picture in message.all_pictures)
     if not digests:
         return Sight(messages)
-    messages = [_with_shown_results(message, digests) for message in messages]
-    return Sight(messages, PictureText(_shown(vision, await vision.tokens()), digests))
-
-
-def _shown(vision: Vision, tokens: int) -> str:
-    """Return the text of a picture in a prompt."""
-    return f"{vision.tags.start}{vision.tags.content * tokens}{vision.tags.end}"
+    return _with_shown(messages, vision, await vision.tokens(), digests, {})
 
 
 def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTokenizer) -> ImageInput:
@@ -89,17 +82,27 @@ def image_input(prompt: Prompt, sight: Sight, vision: Vision, tokenizer: ModelTo
     )
 
 
-def _with_shown_results(message: Message, digests: Container[str]) -> Message:
-    """Return a message whose results say of their pictures that they are shown."""
-    if not any(result.pictures for result in message.results):
-        return message
-    results = (
-        replace(result, text=result.text.replace(NOT_SHOWN, SHOWN))
-        if any(picture.digest in digests for picture in result.pictures)
-        else result
-        for result in message.results
-    )
-    return replace(message, results=tuple(results))
+def _with_shown(
+    messages: Sequence[Message],
+    vision: Vision,
+    tokens: int,
+    digests: frozenset[str],
+    embeddings: Mapping[str, PictureEmbedding],
+) -> Sight:
+    """Return the conversation with the text of a picture in a prompt, and results that say theirs are shown."""
+    shown: list[Message] = []
+    for message in messages:
+        if any(result.pictures for result in message.results):
+            results = (
+                replace(result, text=result.text.replace(NOT_SHOWN, SHOWN))
+                if any(picture.digest in digests for picture in result.pictures)
+                else result
+                for result in message.results
+            )
+            message = replace(message, results=tuple(results))
+        shown.append(message)
+    tags = vision.tags
+    return Sight(shown, PictureText(f"{tags.start}{tags.content * tokens}{tags.end}", digests), embeddings)
 
 
 def _with_last_picture(messages: Sequence[Message]) -> list[Message]:
