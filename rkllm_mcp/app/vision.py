@@ -39,7 +39,8 @@ class ModelVision:
     @property
     def takes_several(self) -> bool:
         """False if the runtime takes one picture in a prompt."""
-        return self.engine.takes_several_images
+        abi = self.engine.abi
+        return abi is not None and abi.has_image_sizes
 
     async def tokens(self) -> int:
         """Return the number of tokens of a picture."""

@@ -92,10 +92,11 @@ class WarmUp:
 
     async def _load(self, prefix: Callable[..., list[int]]) -> list[int]:
         """Return what was read from a file, with the tools that servers had the last time; empty if no file fits."""
-        if self._warm_up is None:
+        caches = self._warm_up.caches if self._warm_up is not None else None
+        if caches is None:
             return []
         ids = prefix(is_remembered=True)
-        return ids if await self._warm_up.load(ids) else []
+        return ids if await caches.load(ids) else []
 
     async def _evaluate(self, prefix: Callable[..., list[int]], saved: list[int], *, is_whole: bool = True) -> None:
         if self._warm_up is None or (saved and saved == prefix(is_remembered=True)):

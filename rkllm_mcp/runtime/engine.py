@@ -75,15 +75,6 @@ _PROMPT_CACHE = "the prompt cache"
 _MOST_GROWTH_BYTES = 128 << 20
 
 
-def cut(vector: array[float], dimensions: int | None) -> array[float]:
-    """Return the leading dimensions of a vector; refuse more than it has."""
-    if dimensions is None:
-        return vector
-    if not 0 < dimensions <= len(vector):
-        raise InputRefusedError(f"this model's vectors have {len(vector)} dimensions, not {dimensions}; ask for fewer")
-    return vector[:dimensions]
-
-
 def unit_vector(vector: array[float]) -> array[float]:
     """Return the vector scaled to length 1; a zero vector is unchanged."""
     length = math.sqrt(sum(map(mul, vector, vector)))
@@ -106,6 +97,8 @@ class Engine:
 
     Attributes:
         supervisor: starts, loads and replaces the worker: its restarts, its last log lines, why it cannot be started.
+        context_tokens: context window that the model is loaded with, tokens.
+        may_reuse_prefix: False if measurements showed that runs do not reuse the KV cache of the previous run.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -113,8 +106,10 @@ class Engine:
         self.supervisor = Supervisor(
             settings, on_frames=self._on_frames, on_service=self._on_service, on_loss=self._on_loss
         )
+        self.context_tokens = settings.context_tokens
+        self.may_reuse_prefix = not settings.profile or settings.profile.reuses_prefix is not False
         self._calls = Calls()
-        self._cache = CacheState(reuses_prefix=not settings.profile or settings.profile.reuses_prefix is not False)
+        self._cache = CacheState(reuses_prefix=self.may_reuse_prefix)
         self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
         self._waiting: RunQueue[Run] = RunQueue(settings.max_skips, self._pace.cost_s, self._start_next)
         self._deferred: Run | None = None
@@ -149,11 +144,6 @@ class Engine:
         return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
 
     @property
-    def context_tokens(self) -> int:
-        """Context window that the model is loaded with, tokens."""
-        return self._settings.context_tokens
-
-    @property
     def version(self) -> str:
         """Release of the runtime; empty until the model is loaded."""
         return self.supervisor.loaded.version if self.supervisor.loaded else ""
@@ -167,17 +157,6 @@ class Engine:
     def limits_each_run(self) -> bool:
         """True if the runtime applies each run's own limit (1.3.0 on); False until the model is loaded."""
         return self.abi is not None and self.abi.has_per_run_token_limit
-
-    @property
-    def takes_several_images(self) -> bool:
-        """True if a prompt may hold several images (1.2.1 on); False until the model is loaded."""
-        return self.abi is not None and self.abi.has_image_sizes
-
-    @property
-    def may_reuse_prefix(self) -> bool:
-        """False if measurements showed that runs do not reuse the KV cache of the previous run."""
-        profile = self._settings.profile
-        return profile is None or profile.reuses_prefix is not False
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -272,8 +251,7 @@ class Engine:
     ) -> AsyncGenerator[Run, None]:
         """Queue a run, whose tokens ``Run.next_batch`` returns; else like ``generate``."""
         options = options or GenerationOptions()
-        value = self._check_input(prompt, options.lora)
-        async with self._submit(generation_command(next(self._numbers), value, options)) as run:
+        async with self._submit(generation_command(next(self._numbers), as_input(prompt), options)) as run:
             yield run
 
     async def prefill(self, tokens: Sequence[int], options: GenerationOptions) -> RunStats:
@@ -304,8 +282,7 @@ class Engine:
         Raises:
             RkllmMcpError: as for ``generate``; RunRejectedError also where the model gives no rows.
         """
-        value = self._check_input(prompt, lora)
-        command = evaluation_command(next(self._numbers), value, output, rows, columns, lora)
+        command = evaluation_command(next(self._numbers), as_input(prompt), output, rows, columns, lora)
         async with self._submit(command) as run:
             await run.next_batch()
             if run.rows is None:
@@ -338,8 +315,16 @@ class Engine:
             InputRefusedError: ``dimensions`` is not one of the vector's.
             GenerationError: as for ``evaluate``.
         """
-        vectors = [cut((await self.evaluate(prompt, "hidden", lora=lora)).row(), dimensions) for prompt in prompts]
-        return [unit_vector(vector) for vector in vectors] if normalise else vectors
+        vectors: list[array[float]] = []
+        for prompt in prompts:
+            vector = (await self.evaluate(prompt, "hidden", lora=lora)).row()
+            if dimensions is not None and not 0 < dimensions <= len(vector):
+                raise InputRefusedError(
+                    f"this model's vectors have {len(vector)} dimensions, not {dimensions}; ask for fewer"
+                )
+            vector = vector[:dimensions]
+            vectors.append(unit_vector(vector) if normalise else vector)
+        return vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
         """Return the logits of the next token, one per id of the vocabulary; fails as ``evaluate`` does."""
@@ -457,18 +442,15 @@ class Engine:
                 self._cache.on_load()
             raise
 
-    def _check_input(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
-        self.supervisor.check()
-        value = as_input(prompt)
-        check_input(value, self.context_tokens)
-        if lora is not None and lora not in self.adapters:
-            there = ", ".join(self.adapters) or "none"
-            raise InputRefusedError(f"no LoRA adapter '{lora}' is loaded (there: {there}); load it with load_lora")
-        return value
-
     @asynccontextmanager
     async def _submit(self, command: RunCommand) -> AsyncGenerator[Run, None]:
         """Queue a run; leaving early removes or aborts it, and gives an aborted one time to return."""
+        self.supervisor.check()
+        check_input(command.prompt, self.context_tokens)
+        lora = command.options.lora
+        if lora is not None and lora not in self.adapters:
+            there = ", ".join(self.adapters) or "none"
+            raise InputRefusedError(f"no LoRA adapter '{lora}' is loaded (there: {there}); load it with load_lora")
         command = replace(command, is_timed=self._settings.timed_callbacks)
         run = Run(command, timed=self._settings.timed_tokens)
         self._make_way()
@@ -579,7 +561,7 @@ class Engine:
 
     def _prefill_limit_s(self, run: Run) -> float:
         # The length of a text input is unknown; the context is its upper limit.
-        return self._pace.limit_s(token_count(run.command.prompt) or self._settings.context_tokens)
+        return self._pace.limit_s(token_count(run.command.prompt) or self.context_tokens)
 
     def _expect_reply(self) -> None:
         if self._calls:

@@ -114,7 +114,16 @@ def find_profile(library: str, model: Path, folder: Path | None = None) -> Runti
         if content.pop("format") != FORMAT:
             return None
         profile = RuntimeProfile(**content)
-        is_sound = _is_sound(profile)
+        # The file may have been written by another program: the facts that are used must have their types.
+        facts: object = profile.facts
+        if not isinstance(facts, dict) or not isinstance(profile.unsettled, dict):
+            return None
+        table = cast("dict[str, object]", facts)
+        prefill, pauses = table.get("prefill_ms", []), table.get("pause_left_by", [])
+        if not isinstance(prefill, list) or not isinstance(pauses, list):
+            return None
+        points = cast("list[object]", prefill)
+        is_sound = table.get("reuses_prefix") in {None, True, False} and len(_points(points)) == len(points)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeUnusableError):
         return None
     return profile if (profile.library, profile.model) == (blob, identity) and is_sound else None
@@ -143,21 +152,6 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _is_sound(profile: RuntimeProfile) -> bool:
-    """True if the facts that are used have their types; the file may have been written by another program."""
-    facts: object = profile.facts
-    if not isinstance(facts, dict) or not isinstance(profile.unsettled, dict):
-        return False
-    table = cast("dict[str, object]", facts)
-    prefill = table.get("prefill_ms", [])
-    return (
-        table.get("reuses_prefix") in {None, True, False}
-        and isinstance(table.get("pause_left_by", []), list)
-        and isinstance(prefill, list)
-        and len(_points(cast("list[object]", prefill))) == len(cast("list[object]", prefill))
-    )
 
 
 def _points(value: Sequence[object] | None) -> list[tuple[float, float]]:

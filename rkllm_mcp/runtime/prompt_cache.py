@@ -110,26 +110,33 @@ class PromptFiles:
     # Files whose checksum this process has computed, with their time of change.
     _verified: dict[Path, int] = field(default_factory=dict[Path, int])
 
-    def has(self, subject: CacheSubject, ids: Sequence[int]) -> bool:
-        """Return True if there is an entry of a prefix, which ``find`` may still find to be unusable."""
-        return self._entry(subject, ids).is_dir()
-
     def find(self, subject: CacheSubject, ids: Sequence[int]) -> SavedPrompt | Dropped | None:
         """Return the saved prompt of a prefix; remove an unusable one.
 
         The whole file is read for its checksum, once in a process.
         """
-        entry = self._entry(subject, ids)
+        entry = self.entry(subject, ids)
         if not entry.is_dir():
             return None
+        file = entry / _DATA
         try:
             manifest = _read_json(entry / _MANIFEST)
-            reason = self._fault(entry / _DATA, manifest, ids) or subject.difference(manifest)
+            size, changed = (file.stat().st_size, file.stat().st_mtime_ns) if file.is_file() else (0, 0)
+            if manifest["format"] != FORMAT:
+                reason = "it was saved by another version of this program"
+            elif (manifest["tokens"], manifest["ids"]) != (len(ids), _ids_digest(ids)):
+                reason = "it holds another prefix"
+            elif size != manifest["bytes"]:
+                reason = f"its file has {size} bytes instead of {manifest['bytes']}"
+            elif self._verified.get(file) != changed and _file_digest(file) != manifest["sha256"]:
+                reason = "its file is damaged"
+            else:
+                self._verified[file] = changed
+                reason = subject.difference(manifest)
             if not reason:
                 # The order of removal is by last use.
                 os.utime(entry)
-                size, took_ms, proven = manifest["bytes"], float(manifest["prefill_ms"]), manifest["is_proven"] is True
-                return SavedPrompt(entry / _DATA, size, took_ms, proven)
+                return SavedPrompt(file, size, float(manifest["prefill_ms"]), manifest["is_proven"] is True)
         except (OSError, ValueError, TypeError, KeyError):
             reason = "its manifest cannot be read"
         _remove(entry)
@@ -148,7 +155,7 @@ class PromptFiles:
                 path.unlink(missing_ok=True)
         if shutil.disk_usage(self.folder).free < len(ids) * _MOST_TOKEN_BYTES + _MARGIN_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        aside = self._entry(subject, ids).with_suffix(f".{os.getpid()}")
+        aside = self.entry(subject, ids).with_suffix(f".{os.getpid()}")
         _remove(aside)
         aside.mkdir(mode=0o700)
         return aside / _DATA
@@ -176,15 +183,21 @@ class PromptFiles:
             "is_proven": stored_tokens is not None,
         }
         write_json(draft.with_name(_MANIFEST), manifest)
-        entry = self._entry(subject, ids)
+        entry = self.entry(subject, ids)
         _remove(entry)
         draft.parent.rename(entry)
         self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
-        folders = [path for path in self.folder.iterdir() if path.is_dir() and not path.suffix]
-        total = sum(_figure(path / _DATA, "st_size") for path in folders)
-        for path in sorted(folders, key=lambda path: _figure(path, "st_mtime_ns")):
+        kept: list[tuple[int, int, Path]] = []
+        for path in self.folder.iterdir():
+            # Another process may remove one meanwhile.
+            with suppress(OSError):
+                if path.is_dir() and not path.suffix:
+                    file = path / _DATA
+                    kept.append((path.stat().st_mtime_ns, file.stat().st_size if file.is_file() else 0, path))
+        total = sum(file_size for _, file_size, _ in kept)
+        for _, file_size, path in sorted(kept):
             if total > self.limit_mb * _MB and path != entry:
-                total -= _figure(path / _DATA, "st_size")
+                total -= file_size
                 _remove(path)
         return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=stored_tokens is not None)
 
@@ -210,24 +223,10 @@ class PromptFiles:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_json(self.folder / _REFUSALS, latest)
 
-    def _entry(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
+    def entry(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
+        """Return the folder of a prefix, which exists if it was saved; ``find`` may still find it to be unusable."""
         name = f"{subject.model_path}\0{subject.lora}\0{subject.tenant}\0{_ids_digest(ids)}"
         return self.folder / hashlib.sha256(name.encode()).hexdigest()[:_KEY_CHARS]
-
-    def _fault(self, data: Path, manifest: Mapping[str, Any], ids: Sequence[int]) -> str:
-        """Return the fault of an entry; empty without one."""
-        if manifest["format"] != FORMAT:
-            return "it was saved by another version of this program"
-        if (manifest["tokens"], manifest["ids"]) != (len(ids), _ids_digest(ids)):
-            return "it holds another prefix"
-        size = data.stat().st_size if data.is_file() else 0
-        if size != manifest["bytes"]:
-            return f"its file has {size} bytes instead of {manifest['bytes']}"
-        changed = data.stat().st_mtime_ns
-        if self._verified.get(data) != changed and _file_digest(data) != manifest["sha256"]:
-            return "its file is damaged"
-        self._verified[data] = changed
-        return ""
 
     def _refusals(self) -> dict[str, str]:
         try:
@@ -284,13 +283,6 @@ def _remove(entry: Path) -> None:
     shutil.rmtree(entry, ignore_errors=True)
 
 
-def _figure(path: Path, name: str) -> int:
-    try:
-        return getattr(path.stat(), name)
-    except OSError:
-        return 0
-
-
 # Shorter prefixes are evaluated faster than a question is typed.
 WORTHWHILE_TOKENS = 32
 # Shorter prefills prove nothing on runtimes that do not count tokens (1.2.0).
@@ -325,7 +317,7 @@ class PromptCaches:
 
     def has(self, head: Sequence[int]) -> bool:
         """Return True if ``load`` has a file to try."""
-        return not self.is_refused and self._files.has(self.subject, head)
+        return not self.is_refused and self._files.entry(self.subject, head).is_dir()
 
     async def load(self, head: Sequence[int]) -> bool:
         """Fill the KV cache with the saved prompt ``head``; return False without a usable one."""
@@ -342,11 +334,19 @@ class PromptCaches:
                 self._give_up(saved, str(error))
             return False
         took_ms = (time.monotonic() - began) * 1000
-        if not saved.is_proven and not await self._saves_time(saved, head):
-            await self._engine.release_prompt_cache()
-            self._give_up(saved, "loading it saved nothing")
-            # The trial has evaluated the head.
-            return True
+        if not saved.is_proven:
+            # One token more, because some releases evaluate a fully cached prompt again.
+            stats = await self._engine.prefill([*head, head[-1]], GenerationOptions(1, owner=self._owner))
+            if stats.prefilled_tokens is None:
+                saves_time = saved.prefill_ms < _TELLING_MS or stats.prefill_ms < saved.prefill_ms / 2
+            else:
+                saves_time = stats.prefilled_tokens < len(head) / 2
+            if not saves_time:
+                await self._engine.release_prompt_cache()
+                self._give_up(saved, "loading it saved nothing")
+                # The trial has evaluated the head.
+                return True
+            await to_thread.run_sync(self._files.prove, saved)
         if took_ms > saved.prefill_ms + _SLOW_BY_MS:
             self._give_up(
                 saved, f"reading a file took {took_ms / 1000:.1f} s, evaluating {saved.prefill_ms / 1000:.1f} s"
@@ -386,17 +386,6 @@ class PromptCaches:
         self._say(f"[NPU: {len(head)} tokens of system text and tools are kept in a file, {size}]")
         return True
 
-    async def _saves_time(self, saved: SavedPrompt, head: Sequence[int]) -> bool:
-        """Run the prompt with one more token, because some releases evaluate a fully cached prompt again."""
-        stats = await self._engine.prefill([*head, head[-1]], GenerationOptions(1, owner=self._owner))
-        if stats.prefilled_tokens is None:
-            is_faster = saved.prefill_ms < _TELLING_MS or stats.prefill_ms < saved.prefill_ms / 2
-        else:
-            is_faster = stats.prefilled_tokens < len(head) / 2
-        if is_faster:
-            await to_thread.run_sync(self._files.prove, saved)
-        return is_faster
-
     def _give_up(self, saved: SavedPrompt, reason: str) -> None:
         self._files.discard(saved.file)
         self._refuse(reason)
@@ -413,7 +402,7 @@ class CacheWarmUp:
     """Put the common prefix of all prompts into the KV cache, once."""
 
     _engine: Engine
-    _caches: PromptCaches | None
+    caches: PromptCaches | None
     evaluates: bool = True  # without caches, the prefix is evaluated
     _postponable: anyio.CancelScope | None = None
     _is_interrupted: bool = False
@@ -424,13 +413,9 @@ class CacheWarmUp:
         if self._postponable is not None:
             self._postponable.cancel()
 
-    async def load(self, head: Sequence[int]) -> bool:
-        """Load the head if there is a file of it; return False if there is none, or none that can be used."""
-        return self._caches is not None and self._caches.has(head) and await self._caches.load(head)
-
     async def renew(self, head: Sequence[int]) -> None:
         """Save another head than that of the start, for the next start; fails with the errors of ``Engine.prefill``."""
-        caches = self._caches
+        caches = self.caches
         if caches is None or len(head) < WORTHWHILE_TOKENS or caches.is_refused or caches.has(head):
             return
         # Before 1.3.0 the run would generate until the model ends by itself.
@@ -448,7 +433,7 @@ class CacheWarmUp:
         """
         if len(head) < WORTHWHILE_TOKENS:
             return
-        caches = self._caches
+        caches = self.caches
         if caches is not None:
             if await caches.load(head):
                 return
@@ -511,7 +496,12 @@ class PrefixExchange:
                 if engine.is_idle:
                     try:
                         await self._save_resident(prompt)
-                        await self._load(prefix, owner)
+                        if self._lacks(prefix) and (caches := await self._caches_of(owner)).has(prefix):
+                            if engine.holds_pictures:
+                                # The next run would empty the cache.
+                                await engine.clear_cache()
+                            if await caches.load(prefix):
+                                self._unused = 0
                     except (RkllmMcpError, OSError) as error:
                         logger.info("prefixes are not kept any more: %s", error)
                         self._limit_tokens = 0
@@ -547,18 +537,6 @@ class PrefixExchange:
             self._unused += 1
         else:
             self._limit_tokens = len(resident)
-
-    async def _load(self, prefix: Sequence[int], owner: str) -> None:
-        if not self._lacks(prefix):
-            return
-        caches = await self._caches_of(owner)
-        if not caches.has(prefix):
-            return
-        if self._engine.holds_pictures:
-            # The next run would empty the cache.
-            await self._engine.clear_cache()
-        if await caches.load(prefix):
-            self._unused = 0
 
     async def _caches_of(self, owner: str) -> PromptCaches:
         if (caches := self._caches.get(owner)) is not None:

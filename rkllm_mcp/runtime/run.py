@@ -192,8 +192,13 @@ class Run:
     def add(self, token_id: int, entered_ns: int, text: bytes) -> None:
         """Add a token (PREFILL → DECODE with the first); it is delivered unless the answer is complete or unwanted."""
         self.ids.append(token_id)
-        if self.state is not _DECODE and not self._accepts_tokens():
-            return
+        if self.state is not _DECODE:
+            if self.state is _PREFILL:
+                self.state = _DECODE
+            elif self.stop_reason is not StopReason.SILENT or self._finish is not None:
+                if self.stop_reason in _RUNTIME_RETURNS and not self._limits.may_overrun:
+                    self._stop(StopReason.OVERRUN)
+                return
         measures, limits = self._measures, self._limits
         measures.last_ns = entered_ns
         measures.tokens += 1
@@ -333,16 +338,6 @@ class Run:
             own_tokens=measures.own_tokens,
             gave_way=measures.gave_way,
         )
-
-    def _accepts_tokens(self) -> bool:
-        """Handle a token outside DECODE; True if it is part of the answer."""
-        if self.state is _PREFILL:
-            self.state = _DECODE
-        elif self.stop_reason is not StopReason.SILENT or self._finish is not None:
-            if self.stop_reason in _RUNTIME_RETURNS and not self._limits.may_overrun:
-                self._stop(StopReason.OVERRUN)
-            return False
-        return True
 
     def _stop(self, reason: StopReason) -> None:
         self.stop_reason = reason

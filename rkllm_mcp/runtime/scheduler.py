@@ -129,16 +129,6 @@ class _Requests:
             del self.waiting[slot.key]
         return True
 
-    def ahead_of(self, key: str) -> int:
-        """Count the waiting requests that are admitted before one more of ``key``."""
-        queued, keys = len(self.waiting.get(key, ())), [*self.waiting]
-        position = keys.index(key) if key in keys else len(keys)
-        # Each other key has as many turns before it, and one more if it comes earlier in the round.
-        turns = (
-            min(len(self.waiting[other]), queued + (turn < position)) for turn, other in enumerate(keys) if other != key
-        )
-        return queued + sum(turns)
-
 
 class Scheduler:
     """Admission to the NPU: one for all surfaces, tenants and models of a process.
@@ -182,7 +172,8 @@ class Scheduler:
 
     def hold(self) -> bool:
         """Admit no request for a model until ``on_load`` is called; return False, without effect, if one is there."""
-        is_used = any(slot.model is not None for slot in (*self._running(), *self._waiting()))
+        running = (slot for requests in self._requests.values() for slot in requests.running)
+        is_used = any(slot.model is not None for slot in (*running, *self._waiting()))
         if is_used or self._loading is not None:
             return False
         self._loading = ""
@@ -257,13 +248,19 @@ class Scheduler:
         # A request that has run longer than the mean is expected to exceed it twice as far in the end.
         ends = sorted(abs(mean - age) for age in ages)[-requests.parallel :]
         free = [0.0] * (requests.parallel - len(ends)) + ends
-        for _ in range(requests.ahead_of(key)):
+        # Of the waiting requests, those of the same key go before it. Each other key has as many turns before it, and
+        # one more if it comes earlier in the round.
+        queued, keys = len(requests.waiting.get(key, ())), [*requests.waiting]
+        position = keys.index(key) if key in keys else len(keys)
+        turns = (
+            min(len(requests.waiting[other]), queued + (turn < position))
+            for turn, other in enumerate(keys)
+            if other != key
+        )
+        for _ in range(queued + sum(turns)):
             heapq.heapreplace(free, free[0] + mean)
         load_s = self._load_s if self._loading is not None or self._stranger() is not None else 0.0
         return max(SHORTEST_WAIT_S, free[0] + load_s)
-
-    def _running(self) -> Iterator[Slot]:
-        return (slot for requests in self._requests.values() for slot in requests.running)
 
     def _waiting(self) -> Iterator[Slot]:
         return (slot for requests in self._requests.values() for slot in requests.in_order())
@@ -271,13 +268,13 @@ class Scheduler:
     def _model_of(self, slot: Slot) -> str | None:
         return slot.model or (self._loaded or self._home if slot.model == "" else None)
 
-    def _fits(self, slot: Slot) -> bool:
-        """Return True if a request needs no other model than the loaded one."""
-        return self._load is None or slot.model is None or self._model_of(slot) == self._loaded
-
     def _stranger(self) -> Slot | None:
         """Return the first waiting request for another model."""
-        return next((slot for slot in self._waiting() if not self._fits(slot)), None) if self._load else None
+        if self._load is not None:
+            for slot in self._waiting():
+                if slot.model is not None and self._model_of(slot) != self._loaded:
+                    return slot
+        return None
 
     def _advance(self) -> None:
         """Admit requests while there is room, start to load a model, and notify the others of their positions."""
@@ -291,7 +288,8 @@ class Scheduler:
                 requests.running.add(slot)
                 slot.notify()
         # Another model is loaded once the loaded one is not used.
-        is_used = self._loading is not None or any(slot.model is not None for slot in self._running())
+        running = (slot for requests in self._requests.values() for slot in requests.running)
+        is_used = self._loading is not None or any(slot.model is not None for slot in running)
         stranger = None if is_used else self._stranger()
         if self._load is not None and stranger is not None and (model := self._model_of(stranger)):
             self._loading, self._load_began = model, self._clock()
@@ -320,7 +318,7 @@ class Scheduler:
         is_behind = stranger is not None and stranger.kind != "evaluation" and requests is not answers
         for slot in requests.in_order():
             is_behind = is_behind or slot is stranger
-            if slot.model is not None and (is_held or not self._fits(slot)):
+            if slot.model is not None and (is_held or self._model_of(slot) != self._loaded):
                 continue
             if stranger is not None and is_behind and slot.model is not None:
                 stranger.passed_at = stranger.passed_at if stranger.passed else self._clock()
@@ -332,29 +330,11 @@ class Scheduler:
 class Prompted(Protocol):
     """The part of a run that the queue needs."""
 
-    @property
-    def tokens(self) -> Sequence[int]:
-        """Token ids of the prompt; empty for other inputs."""
-        ...
-
-    # Runs that went before this one out of turn.
-    skipped: int
+    tokens: Sequence[int]  # ids of the prompt; empty for other inputs
+    skipped: int  # runs that went before this one out of turn
 
 
 _Run = TypeVar("_Run", bound=Prompted)
-
-
-@dataclass(frozen=True)
-class ExpectedRun:
-    """A run that is expected soon."""
-
-    tokens: Sequence[int]  # prefix of its prompt
-    since: float  # time at which it was expected, seconds of the event loop's clock
-
-    def hold_until(self, upcoming: Prompted, cached: Sequence[int], cost_s: Callable[[int], float]) -> float:
-        """Return until when ``upcoming`` is held, 0 if that saves too little; ``cost_s`` gives a prefill's seconds."""
-        lost = common_prefix(self.tokens, cached) - common_prefix(upcoming.tokens, cached)
-        return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
 
 
 @dataclass(eq=False)
@@ -365,7 +345,8 @@ class RunQueue(Generic[_Run]):
     _cost_s: Callable[[int], float] = lambda _: 0.0  # the seconds that prefilling this many tokens takes
     _resume: Callable[[], None] = lambda: None  # called when a hold for an expected run ends
     _runs: list[_Run] = field(default_factory=list[_Run])
-    _expected: ExpectedRun | None = None
+    expected_tokens: Sequence[int] = ()  # prefix of the expected run; empty without one
+    _expected_at: float = 0.0  # the event loop's clock when it was announced
     _hold: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -389,45 +370,39 @@ class RunQueue(Generic[_Run]):
         return runs
 
     def next(self, cached: Sequence[int]) -> _Run | None:
-        """Remove and return the run to start now; None if none waits or all are held for the expected run."""
-        if not self._runs:
-            return None
-        if self._expected is not None and self._runs[0].skipped < self._max_skips:
-            until = self._expected.hold_until(self._runs[self._choose_index(cached)], cached, self._cost_s)
-            loop = asyncio.get_running_loop()
-            if loop.time() < until:
-                if self._hold is not None:
-                    self._hold.cancel()
-                self._hold = loop.call_at(until, self._resume)
-                return None
-        return self.take(cached)
+        """Remove and return the run to start now; None if none waits or all are held for the expected run.
 
-    def take(self, cached: Sequence[int]) -> _Run:
-        """Remove and return the next run; ``cached`` holds the ids known to be in the KV cache, from its start."""
-        chosen = self._choose_index(cached)
-        for run in self._runs[:chosen]:
+        ``cached`` holds the ids known to be in the KV cache, from its start.
+        """
+        runs, chosen = self._runs, 0
+        if not runs:
+            return None
+        if runs[0].skipped < self._max_skips:
+            if len(runs) > 1:
+                reused = [common_prefix(run.tokens, cached) for run in runs]
+                best = max(range(len(reused)), key=lambda index: (reused[index], -index))
+                chosen = best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0
+            if self.expected_tokens:
+                # What the chosen run would replace of the expected run's prefix in the cache.
+                lost = common_prefix(self.expected_tokens, cached) - common_prefix(runs[chosen].tokens, cached)
+                hold_s = min(self._cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
+                loop = asyncio.get_running_loop()
+                if loop.time() < self._expected_at + hold_s:
+                    if self._hold is not None:
+                        self._hold.cancel()
+                    self._hold = loop.call_at(self._expected_at + hold_s, self._resume)
+                    return None
+        for run in runs[:chosen]:
             run.skipped += 1
-        return self._runs.pop(chosen)
+        return runs.pop(chosen)
 
     def expect(self, tokens: Sequence[int]) -> None:
         """Expect a run soon whose prompt begins with these tokens."""
-        self._expected = ExpectedRun(tokens, asyncio.get_running_loop().time())
-
-    @property
-    def expected_tokens(self) -> Sequence[int]:
-        """Prefix of the expected run; empty without one."""
-        return self._expected.tokens if self._expected is not None else ()
+        self.expected_tokens, self._expected_at = tokens, asyncio.get_running_loop().time()
 
     def clear_expected(self) -> None:
         """Expect no run any more."""
-        self._expected = None
+        self.expected_tokens = ()
         if self._hold is not None:
             self._hold.cancel()
             self._hold = None
-
-    def _choose_index(self, cached: Sequence[int]) -> int:
-        if len(self._runs) == 1 or self._runs[0].skipped >= self._max_skips:
-            return 0
-        reused = [common_prefix(run.tokens, cached) for run in self._runs]
-        best = max(range(len(reused)), key=lambda index: (reused[index], -index))
-        return best if reused[best] >= reused[0] + WORTHWHILE_TOKENS else 0

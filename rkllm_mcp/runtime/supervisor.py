@@ -162,11 +162,6 @@ class Supervisor:
         # Number of restarts.
         self.restarts = 0
 
-    @property
-    def log_lines(self) -> tuple[str, ...]:
-        """Last lines that the runtime printed, of the current or else the last worker."""
-        return self.worker.log.last() if self.worker else self._last_log
-
     def check(self) -> None:
         """Raise ``failure`` if it is set, or RunRejectedError if the model is unloaded."""
         if self.failure is not None:
@@ -302,7 +297,15 @@ class Supervisor:
                     logger.warning("the runtime: %s", warning)
                 self._settled.set()
                 self._on_service()
-                exit_code = await self._gone_or_unwanted(worker)
+                # Until the worker's end, or until the model is to be unloaded.
+                gone = asyncio.ensure_future(worker.gone())
+                unwanted = asyncio.ensure_future(self._unload_requested.wait())
+                try:
+                    await asyncio.wait({gone, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+                    exit_code = gone.result() if gone.done() else None
+                finally:
+                    gone.cancel()
+                    unwanted.cancel()
             finally:
                 self.worker, self.loaded, self._last_log = None, None, worker.log.last()
                 self._settled.clear()
@@ -314,16 +317,6 @@ class Supervisor:
             logger.info("%s", _death_message(death, "with its model loaded"))
             self._on_loss(death)
         return death
-
-    async def _gone_or_unwanted(self, worker: WorkerProcess) -> int | None:
-        """Wait for the worker's end and return its exit code; None if the model is to be unloaded before."""
-        gone, unwanted = asyncio.ensure_future(worker.gone()), asyncio.ensure_future(self._unload_requested.wait())
-        try:
-            await asyncio.wait({gone, unwanted}, return_when=asyncio.FIRST_COMPLETED)
-            return gone.result() if gone.done() else None
-        finally:
-            gone.cancel()
-            unwanted.cancel()
 
     async def _load(self, worker: WorkerProcess, library: str) -> frames.ModelLoaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
@@ -338,10 +331,20 @@ class Supervisor:
         if loading.done():
             report = loading.result()
             if isinstance(report, frames.LoadFailed):
-                error = _load_error(report, worker.log.last())
-                if type(error) is ModelLoadError:
-                    error.remedy = self._remedy(error.remedy)
-                raise error
+                kind, message, remedy = (
+                    _LOAD_ERRORS.get(report.error, RuntimeUnusableError),
+                    report.message,
+                    report.remedy,
+                )
+                if kind is ModelLoadError:
+                    # With the runtime's own message, which names the cause.
+                    log = worker.log.last()
+                    if error_line := complaint(log):
+                        message = f'{message} It said "{error_line}".'
+                        known = (advice for words, advice in _REMEDIES if any(words in line for line in log))
+                        remedy = next(known, remedy)
+                    remedy = self._remedy(remedy)
+                raise kind(message, remedy)
             return report
         if gone.done():
             death = WorkerDiedError(gone.result(), "loading the model", worker.log.last())
@@ -385,13 +388,10 @@ def load_warnings(lines: Sequence[str], version: str) -> tuple[str, ...]:
     """Return the runtime's warnings about driver and model, and that the model's toolkit is newer than the runtime."""
     warned = [line.partition(": ")[2].removeprefix("Warning: ") for line in lines if line.startswith("W ")]
     toolkit = next((match[1] for line in lines if (match := _TOOLKIT.search(line))), version)
-    if _release(toolkit) > _release(version):
+    made_by, running = ([int(number) for number in re.findall(r"\d+", release)[:3]] for release in (toolkit, version))
+    if made_by > running:
         warned.append(f"the model was made by rkllm-toolkit {toolkit}, which is newer than this runtime, {version}")
     return tuple(dict.fromkeys(warned))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 _LOAD_ERRORS = {
@@ -413,15 +413,3 @@ _REMEDIES = (
     ("failed to malloc npu memory", "End other programs, or choose a smaller model or [model] context_tokens."),
     ("failed to allocate handle", "End other programs, or choose a smaller model or [model] context_tokens."),
 )
-
-
-def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
-    """Return the worker's error with the runtime's own message."""
-    kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
-    error_line = complaint(log) if kind is ModelLoadError else ""
-    remedy = next((remedy for words, remedy in _REMEDIES if any(words in line for line in log)), failure.remedy)
-    return (
-        kind(f'{failure.message} It said "{error_line}".', remedy)
-        if error_line
-        else kind(failure.message, failure.remedy)
-    )

@@ -77,8 +77,9 @@ async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emul
         await engine.ready()
         assert (engine.is_ready, engine.version, engine.is_emulated) == (True, emulator.version, True)
         assert (engine.context_tokens, engine.supervisor.restarts) == (1024, 0)
-        assert engine.worker_pid is not None
-        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.supervisor.log_lines[0]
+        assert engine.supervisor.worker is not None
+        assert engine.worker_pid == engine.supervisor.worker.pid
+        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.supervisor.worker.log.last()[0]
 
 
 async def test_a_cleared_cache_is_cold_for_the_next_generation_only(emulator: Emulator) -> None:

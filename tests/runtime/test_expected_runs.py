@@ -12,7 +12,7 @@ import pytest
 
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, WORTHWHILE_TOKENS, ExpectedRun
+from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, MAX_SKIPS, WORTHWHILE_TOKENS, RunQueue
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -33,13 +33,23 @@ class Run:
     skipped: int = 0
 
 
-def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> None:
+@pytest.mark.parametrize(("s_per_token", "hold_s"), [(0.001, 0.6), (60.0, LONGEST_HOLD_S), (0.0, 0.0)])
+async def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost(
+    s_per_token: float, hold_s: float
+) -> None:
     mine = list(range(1000))
-    announced = ExpectedRun([*mine, 1], since=10.0)
     other = Run([*mine[:400], 7])
-    assert announced.hold_until(other, mine, lambda tokens: tokens / 1000) == pytest.approx(10.6)
-    assert announced.hold_until(other, mine, lambda _: 60.0) == 10.0 + LONGEST_HOLD_S
-    assert announced.hold_until(other, mine, lambda _: 0.0) == 10.0
+    resumed: list[bool] = []
+    queue = RunQueue[Run](MAX_SKIPS, lambda tokens: tokens * s_per_token, lambda: resumed.append(True))
+    queue.expect([*mine, 1])
+    queue.append(other)
+    if hold_s:
+        assert queue.next(mine) is None
+        await turn(hold_s - 0.01)
+        assert (queue.next(mine), resumed) == (None, [])
+        await turn(0.02)
+        assert resumed == [True]
+    assert queue.next(mine) is other
 
 
 @pytest.mark.parametrize(
@@ -50,8 +60,11 @@ def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> Non
         ([*range(101 - WORTHWHILE_TOKENS), 777], list(range(100))),  # too little to wait for
     ],
 )
-def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
-    assert ExpectedRun(list(range(100)), since=10.0).hold_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
+async def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
+    queue, run = RunQueue[Run](MAX_SKIPS, lambda _: 1.0), Run(upcoming)
+    queue.expect(list(range(100)))
+    queue.append(run)
+    assert queue.next(cached) is run
 
 
 async def ask(engine: Engine, text: str, done: list[str]) -> None:
