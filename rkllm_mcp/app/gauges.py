@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import npu_loads, npu_nodes
+from rkllm_mcp.board.npu import npu_nodes, read_loads
 from rkllm_mcp.board.system import hottest, memory_bytes
 
 
@@ -24,7 +24,7 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
     machine = machine or Machine()
     zone = hottest(machine)
     return Gauges(
-        npu_load=npu_loads(machine),
+        npu_load=read_loads(machine)[1] or None,
         temperature_c=zone[1] if zone else None,
         memory_total=memory_bytes(machine, "MemTotal"),
         memory_available=memory_bytes(machine, "MemAvailable"),
@@ -38,4 +38,4 @@ def npu_devices() -> tuple[str, ...]:
     """
     machine = Machine()
     nodes = npu_nodes(machine)
-    return tuple(machine.name_of(path) for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))
+    return tuple(f"/{path}" for path in (*nodes, *(machine.glob("dev/dma_heap/*") if nodes else ())))

@@ -45,26 +45,26 @@ def _drm_version(node: Path) -> tuple[int, ...] | None:
 class Machine:
     """A machine, described by its files."""
 
-    # Replaces ``/``; the names of files have no leading slash.
+    # Replaces ``/``; the names of files have no leading slash, and paths are below it.
     root: Path = field(default_factory=lambda: Path(os.environ.get(ROOT_VARIABLE) or "/"))
     can_use: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)  # tests access to a device node
     drm_version: Callable[[Path], tuple[int, ...] | None] = _drm_version  # version of a DRM node's driver
 
-    def exists(self, name: str) -> bool:
+    def exists(self, name: str | Path) -> bool:
         """Return True if the path exists; a folder without access counts as missing."""
         try:
             return (self.root / name).exists()
         except OSError:
             return False
 
-    def link_of(self, name: str) -> str | None:
+    def link_of(self, name: str | Path) -> str | None:
         """Return the target of a symbolic link; None for anything else."""
         try:
             return str((self.root / name).readlink())
         except OSError:
             return None
 
-    def text(self, name: str) -> str | None:
+    def text(self, name: str | Path) -> str | None:
         """Return the contents, stripped; None if unreadable."""
         try:
             with (self.root / name).open("rb") as file:
@@ -72,7 +72,7 @@ class Machine:
         except OSError:
             return None
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: str | Path) -> int | None:
         """Return the contents as an integer; None if they are not one."""
         try:
             return int(self.text(name) or "")
@@ -83,7 +83,7 @@ class Machine:
         """Return a device-tree string list: strings that each end in NUL."""
         return tuple(part.strip() for part in (self.text(name) or "").split("\0") if part.strip())
 
-    def group_of(self, name: str) -> str | None:
+    def group_of(self, name: str | Path) -> str | None:
         """Return the group that owns a path; None if the path or the list of groups is unreadable."""
         try:
             number = str((self.root / name).stat().st_gid)
@@ -93,16 +93,8 @@ class Machine:
         return next((group[0] for group in groups if len(group) > 2 and group[2] == number), None)
 
     def glob(self, pattern: str) -> tuple[Path, ...]:
-        """Return the matching paths, sorted; none if a folder is unreadable."""
+        """Return the matching paths below the root, sorted; none if a folder is unreadable."""
         try:
-            return tuple(sorted(self.root.glob(pattern)))
+            return tuple(path.relative_to(self.root) for path in sorted(self.root.glob(pattern)))
         except OSError:
             return ()
-
-    def name_of(self, path: Path) -> str:
-        """Return the path without the injected root, as shown to users."""
-        return f"/{path.relative_to(self.root)}"
-
-    def inside(self, path: Path) -> str:
-        """Return a path from ``glob`` relative to the root."""
-        return str(path.relative_to(self.root))

@@ -62,18 +62,18 @@ def driver_version(machine: Machine) -> tuple[int, ...] | None:
     if match is not None:
         return tuple(int(part) for part in match.groups())
     nodes = [node for node in npu_nodes(machine) if node.name != "rknpu"]
-    return next((version for node in nodes if (version := machine.drm_version(node))), None)
+    return next((version for node in nodes if (version := machine.drm_version(machine.root / node))), None)
 
 
 def npu_nodes(machine: Machine) -> tuple[Path, ...]:
-    """Return the device nodes of the NPU, present or not: /dev/rknpu, or those of its card in /dev/dri.
+    """Return the device nodes of the NPU below the root, present or not: /dev/rknpu, or those of its card in /dev/dri.
 
     The runtime opens /dev/rknpu if it exists, and else searches all /dev/dri/card* for the driver rknpu, so it needs
     the card in addition to the render node.
     """
     if machine.exists("dev/rknpu"):
-        return (machine.root / "dev/rknpu",)
-    return tuple(machine.root / f"dev/dri/{folder.name}" for folder in _drm_folders(machine))
+        return (Path("dev/rknpu"),)
+    return tuple(Path("dev/dri", folder.name) for folder in _drm_folders(machine))
 
 
 def _drm_folders(machine: Machine) -> list[Path]:
@@ -82,8 +82,8 @@ def _drm_folders(machine: Machine) -> list[Path]:
     for folder in machine.glob("sys/class/drm/*"):
         if not _DRM_NODE.fullmatch(folder.name):
             continue
-        device = f"{machine.inside(folder)}/device"
-        uevent = machine.text(f"{device}/uevent") or ""
+        device = folder / "device"
+        uevent = machine.text(device / "uevent") or ""
         is_named = any(mark in uevent for mark in ("DRIVER=RKNPU", ".npu", "npu@"))
         if is_named or (machine.link_of(device) or "").endswith(".npu"):
             folders.append(folder)
@@ -92,9 +92,9 @@ def _drm_folders(machine: Machine) -> list[Path]:
 
 def has_iommu(machine: Machine) -> bool | None:
     """Return True if the kernel maps the NPU's memory through an IOMMU; None if its device is not visible."""
-    devices = [machine.root / f"{machine.inside(folder)}/device" for folder in _drm_folders(machine)]
+    devices = [folder / "device" for folder in _drm_folders(machine)]
     devices += machine.glob("sys/devices/platform/*.npu")
-    return any((device / "iommu_group").exists() for device in devices) if devices else None
+    return any(machine.exists(device / "iommu_group") for device in devices) if devices else None
 
 
 def is_container(machine: Machine) -> bool:
@@ -102,20 +102,15 @@ def is_container(machine: Machine) -> bool:
     return any(machine.exists(mark) for mark in _CONTAINER_MARKS)
 
 
-def npu_loads(machine: Machine) -> tuple[int, ...] | None:
-    """Return the load of each NPU core in percent; None if not readable."""
-    return _read_loads(machine)[1] or None
-
-
 def describe_load(machine: Machine) -> str:
     """Return the load of each core as text, or the driver's own text if it has another form; empty if unreadable."""
-    text, loads = _read_loads(machine)
+    text, loads = read_loads(machine)
     names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
     return ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False)) or text
 
 
-def _read_loads(machine: Machine) -> tuple[str, tuple[int, ...]]:
-    """Return the driver's text and the percentages in it; empty if it is unreadable."""
+def read_loads(machine: Machine) -> tuple[str, tuple[int, ...]]:
+    """Return the driver's text about the load, and that of each core in percent; empty if it is unreadable."""
     text = next((text for name in _LOADS if (text := machine.text(name))), "")
     percentages = [percent for _, percent in _CORE_LOAD.findall(text)] or _ONE_LOAD.findall(text)
     return text, tuple(int(percent or 0) for percent in percentages)
@@ -138,7 +133,7 @@ class NpuClock:
 
 def npu_clocks(machine: Machine) -> list[NpuClock]:
     """Return the clocks of the NPU; none if they are unreadable."""
-    names = [machine.inside(folder) for folder in machine.glob("sys/class/devfreq/*npu*")]
+    names = [str(folder) for folder in machine.glob("sys/class/devfreq/*npu*")]
     if names:
         return [NpuClock(name, machine.number(f"{name}/cur_freq"), machine.text(f"{name}/governor")) for name in names]
     hertz = machine.number("sys/kernel/debug/rknpu/freq")

@@ -30,9 +30,9 @@ def hottest(machine: Machine) -> tuple[str, float] | None:
     """Return the name and the temperature of the hottest sensor, degrees Celsius; None without sensors."""
     zones: list[tuple[str, float]] = []
     for zone in machine.glob("sys/class/thermal/thermal_zone*"):
-        millidegrees = machine.number(f"{machine.inside(zone)}/temp")
+        millidegrees = machine.number(zone / "temp")
         if millidegrees is not None:
-            zones.append((machine.text(f"{machine.inside(zone)}/type") or zone.name, millidegrees / 1000))
+            zones.append((machine.text(zone / "type") or zone.name, millidegrees / 1000))
     return max(zones, key=lambda zone: (zone[1], zone[0]), default=None)
 
 

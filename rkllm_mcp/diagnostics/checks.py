@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rkllm_mcp.board import npu, system
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import npu_clocks, npu_loads, npu_nodes
+from rkllm_mcp.board.npu import npu_clocks, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
@@ -283,7 +283,7 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
     """Check the device nodes and this user's access to them."""
     nodes = npu_nodes(machine)
     target = machine.link_of("dev/rknpu")
-    missing = [machine.name_of(node) for node in nodes if not machine.exists(machine.inside(node))]
+    missing = [f"/{node}" for node in nodes if not machine.exists(node)]
     if target is not None:
         problem = f"/dev/rknpu is a link to {target}, with which the runtime takes the wrong interface and crashes"
         remedy = "Remove it and what makes it; the runtime finds the card in /dev/dri by itself."
@@ -306,7 +306,7 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
     if [node.name for node in nodes] == ["rknpu"] and target is None:
         heaps = machine.glob("dev/dma_heap/*")
         if heaps:
-            usable = tuple(heap for heap in heaps if machine.can_use(heap))
+            usable = tuple(heap for heap in heaps if machine.can_use(machine.root / heap))
             yield _access(machine, "dma heap", usable or heaps[:1])
         else:
             remedy = f"This build of the driver takes memory from it. {_VENDOR_KERNEL}"
@@ -315,11 +315,11 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
 
 def _access(machine: Machine, what: str, nodes: Sequence[Path]) -> CheckResult:
     """Return the finding for nodes that exist: the groups to join, or rules that give the nodes to groups."""
-    names = {node: machine.name_of(node) for node in nodes}
-    closed = [node for node in nodes if not machine.can_use(node)]
+    names = {node: f"/{node}" for node in nodes}
+    closed = [node for node in nodes if not machine.can_use(machine.root / node)]
     if not closed:
         return CheckResult(what, "ok", ", ".join(names.values()))
-    groups = {node: machine.group_of(machine.inside(node)) or "root" for node in closed}
+    groups = {node: machine.group_of(node) or "root" for node in closed}
     owned = ", ".join(f"{names[node]} (group {group})" for node, group in groups.items())
     problem = f"{owned}, which this user may not read and write"
     # The runtime goes over the cards; the render node alone is not an obstacle that is known.
@@ -343,7 +343,7 @@ def check_load(machine: Machine) -> Iterator[CheckResult]:
     """Report the load of each NPU core."""
     load = npu.describe_load(machine)
     if load:
-        yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", load)
+        yield CheckResult("npu load", "info" if npu.read_loads(machine)[1] else "unknown", load)
     elif npu_nodes(machine):
         command = "sudo cat /sys/kernel/debug/rknpu/load"
         yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
@@ -392,15 +392,14 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
     governors: list[str] = []
     is_slow = False
     for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
-        folder = machine.inside(policy)
-        governor = machine.text(f"{folder}/scaling_governor") or "unknown"
-        kilohertz = machine.number(f"{folder}/scaling_cur_freq")
+        governor = machine.text(policy / "scaling_governor") or "unknown"
+        kilohertz = machine.number(policy / "scaling_cur_freq")
         governors.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
         is_slow = is_slow or governor not in _GOVERNORS_AT_FULL_SPEED
         if governor == "userspace":
             # Its clock may have been set well below the maximum.
-            chosen = machine.number(f"{folder}/scaling_setspeed") if kilohertz is None else kilohertz
-            fastest = machine.number(f"{folder}/cpuinfo_max_freq")
+            chosen = machine.number(policy / "scaling_setspeed") if kilohertz is None else kilohertz
+            fastest = machine.number(policy / "cpuinfo_max_freq")
             if fastest is not None and chosen is not None:
                 is_slow = is_slow or chosen < fastest * system.FULL_SPEED_SHARE
     if governors:
@@ -499,7 +498,7 @@ def check_gomp(machine: Machine) -> Iterator[CheckResult]:
     patterns = [f"{folder}/{between}{_GOMP}" for between in ("", "*/") for folder in _LIBRARY_FOLDERS]
     path = next((path for pattern in patterns for path in machine.glob(pattern)), None)
     if path is not None:
-        yield CheckResult("libgomp", "ok", machine.name_of(path))
+        yield CheckResult("libgomp", "ok", f"/{path}")
     else:
         yield CheckResult("libgomp", "fail", f"no {_GOMP}", "Install it.", "sudo apt install libgomp1")
 

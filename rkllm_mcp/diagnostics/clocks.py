@@ -69,22 +69,22 @@ def clock_settings(machine: Machine | None = None) -> list[Setting]:
     clocks = _CHIPS[soc.name]
     settings: list[Setting] = []
     for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpuidle/state1/disable"):
-        now = machine.text(machine.inside(path))
-        settings.append(Setting(machine.inside(path), "1", now, now))
+        now = machine.text(path)
+        settings.append(Setting(str(path), "1", now, now))
     for number, kilohertz in clocks.cpu_khz.items():
         policy = f"sys/devices/system/cpu/cpufreq/policy{number}"
         names = ("scaling_governor", "scaling_setspeed", "scaling_available_frequencies", "scaling_cur_freq")
         settings += _governed(machine, policy, names, kilohertz)
-    npus = [machine.inside(folder) for folder in machine.glob("sys/class/devfreq/*.npu")]
+    npus = machine.glob("sys/class/devfreq/*.npu")
     for folder in npus:
-        settings += _governed(machine, folder, _DEVFREQ, clocks.npu_hz)
+        settings += _governed(machine, str(folder), _DEVFREQ, clocks.npu_hz)
     direct = "sys/kernel/debug/rknpu/freq"
     if not npus and machine.exists(direct):
         now = machine.text(direct)
         settings.append(Setting(direct, str(clocks.npu_hz), now, now))
     if clocks.gpu_hz is not None:
         for folder in machine.glob("sys/class/devfreq/*.gpu"):
-            settings += _governed(machine, machine.inside(folder), _DEVFREQ, clocks.gpu_hz)
+            settings += _governed(machine, str(folder), _DEVFREQ, clocks.gpu_hz)
     return [*settings, *_governed(machine, "sys/class/devfreq/dmc", _DEVFREQ, clocks.memory_hz)]
 
 

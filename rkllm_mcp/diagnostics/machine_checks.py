@@ -56,15 +56,13 @@ def fast_cores(machine: Machine) -> frozenset[int]:
     """Return the CPU cores that are faster than others; empty if all are alike, or their speeds are not known."""
     speeds: dict[int, int] = {}
     for folder in machine.glob(f"{_CPU}/cpu[0-9]*"):
-        name = machine.inside(folder)
-        speed = machine.number(f"{name}/cpu_capacity") or machine.number(f"{name}/cpufreq/cpuinfo_max_freq")
+        speed = machine.number(folder / "cpu_capacity") or machine.number(folder / "cpufreq/cpuinfo_max_freq")
         if speed is not None:
             speeds[int(folder.name[3:])] = speed
     # A core that is offline says nothing of its own: its policy names it.
     for policy in machine.glob(f"{_CPU}/cpufreq/policy*"):
-        name = machine.inside(policy)
-        speed = machine.number(f"{name}/cpuinfo_max_freq")
-        for core in numbers_of((machine.text(f"{name}/related_cpus") or "").replace(" ", ",")):
+        speed = machine.number(policy / "cpuinfo_max_freq")
+        for core in numbers_of((machine.text(policy / "related_cpus") or "").replace(" ", ",")):
             if speed is not None:
                 speeds.setdefault(core, speed)
     slowest = min(speeds.values(), default=0)
@@ -111,16 +109,15 @@ def check_cpus(machine: Machine) -> Iterator[CheckResult]:
 
 def check_npu_users(machine: Machine) -> Iterator[CheckResult]:
     """Report programs that use the NPU as well as this one, by name where they are known."""
-    nodes = {machine.name_of(node) for node in npu_nodes(machine)}
+    nodes = {f"/{node}" for node in npu_nodes(machine)}
     users: dict[str, int] = {}
     for folder in machine.glob("proc/[0-9]*"):
-        process = machine.inside(folder)
-        words = (machine.text(f"{process}/cmdline") or "").replace("\0", " ").lower()
+        words = (machine.text(folder / "cmdline") or "").replace("\0", " ").lower()
         name = next((program for word, program in _NPU_PROGRAMS.items() if word in words), "")
-        has_node = any(machine.link_of(machine.inside(link)) in nodes for link in machine.glob(f"{process}/fd/*"))
+        has_node = any(machine.link_of(link) in nodes for link in machine.glob(f"{folder}/fd/*"))
         if not (name or has_node) or name == _OWN:
             continue
-        users[name or (machine.text(f"{process}/comm") or "a program")] = int(folder.name)
+        users[name or (machine.text(folder / "comm") or "a program")] = int(folder.name)
     if users:
         names = ", ".join(f"{name} (process {number})" for name, number in sorted(users.items()))
         remedy = "Both get slower, and its memory is not there for the model; end what you do not need."
