@@ -86,14 +86,11 @@ async def _run_http(settings: Settings) -> int:
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
-        raise _unwrap(failure)
+        error: Exception = failure
+        while len(inner := getattr(error, "exceptions", ())) == 1:  # of nested exception groups
+            error = inner[0]
+        raise error
     return code
-
-
-def _unwrap(error: Exception) -> Exception:
-    """Return the only exception of nested exception groups."""
-    inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
-    return _unwrap(inner[0]) if len(inner) == 1 else error
 
 
 if __name__ == "__main__":

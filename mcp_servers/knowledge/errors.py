@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcp_servers.errors import CatalogError
 from mcp_servers.program import read_texts
@@ -94,12 +94,12 @@ class MaxResultsError(KnowledgeError):
 
     max_results: int
     maximum: int
+    problem: str = field(init=False)
 
-    @property
-    def problem(self) -> str:
-        """The specified message, which exists only for values above the limit."""
+    def __post_init__(self) -> None:
+        # The specified message exists only for values above the limit.
         is_above = self.max_results > self.maximum
-        return f"max_results exceeds limit ({self.maximum})" if is_above else "max_results is below 1"
+        self.problem = f"max_results exceeds limit ({self.maximum})" if is_above else "max_results is below 1"
 
 
 @dataclass(eq=False)

@@ -34,7 +34,7 @@ from mcp_servers.knowledge.service import CallContext, KnowledgeService
 from mcp_servers.knowledge.settings import HttpSettings, SettingsError
 from mcp_servers.knowledge.tools import BY_NAME
 from mcp_servers.knowledge.types import UNRESTRICTED, Access
-from mcp_servers.knowledge.validation import ToolArguments, check_may_write
+from mcp_servers.knowledge.validation import BASE, ToolArguments, check_may_write
 from rkllm_base.addresses import is_loopback
 from rkllm_base.listener import Listener, ListenError, listening_socket
 from rkllm_base.uploads import limit_receive
@@ -78,7 +78,18 @@ def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddlewar
 
 async def _respond(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> Response:
     try:
-        answer = await _call_tool(service, tool, id_argument, request)
+        access = request_access(request)
+        is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
+        if is_form and tool == "add_document":
+            check_may_write(access, files=True)
+            with service.uploads.receiving(access):
+                answer = await _add_file(service, request, access)
+        else:
+            # The arguments of a path after the question mark are those of a page.
+            arguments = {**request.query_params, **await _body(request)}
+            if id_argument:
+                arguments[id_argument] = request.path_params["id"]
+            answer = await BY_NAME[tool].run(service, ToolArguments(arguments), CallContext(access))
     except KnowledgeError as problem:
         return error_response(problem)
     except ClientDisconnect:
@@ -91,20 +102,6 @@ async def _respond(service: KnowledgeService, tool: str, id_argument: str, reque
     if problem:
         return error_response(problem, answer.structured_content())
     return JSONResponse(answer.structured_content(), _CREATED if tool in _CREATES else _OK)
-
-
-async def _call_tool(service: KnowledgeService, tool: str, id_argument: str, request: Request) -> ToolOutput:
-    access = request_access(request)
-    is_form = request.headers.get("content-type", "").lower().startswith("multipart/form-data")
-    if is_form and tool == "add_document":
-        check_may_write(access, files=True)
-        with service.uploads.receiving(access):
-            return await _add_file(service, request, access)
-    # The arguments of a path after the question mark are those of a page.
-    arguments = {**request.query_params, **await _body(request)}
-    if id_argument:
-        arguments[id_argument] = request.path_params["id"]
-    return await BY_NAME[tool].run(service, ToolArguments(arguments), CallContext(access))
 
 
 async def _add_file(service: KnowledgeService, request: Request, access: Access) -> ToolOutput:
@@ -128,7 +125,8 @@ async def _add_file(service: KnowledgeService, request: Request, access: Access)
             form_values["fields"] = json.loads(form_values["fields"])
         except (ValueError, RecursionError):
             raise BadArgumentError("fields", "is not JSON", "Give an object of texts") from None
-    return await service.add_file(request.path_params["id"], blob, ToolArguments(form_values), access)
+    form_values[BASE] = request.path_params["id"]
+    return await service.add(ToolArguments(form_values), CallContext(access), blob)
 
 
 def _limit_body(request: Request, limit: int) -> Request:
@@ -178,25 +176,25 @@ class AccessMiddleware:
 
     def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
         self._app = app
-        self._tokens = TokenVerifier(http.tokens) if http.tokens.is_configured else None
+        self._tokens = TokenVerifier(http.tokens) if http.tokens.secret or http.tokens.jwks else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with an error."""
         if scope["type"] == "http" and scope["path"] not in _PUBLIC_PATHS:
-            try:
-                access = self._access(Headers(scope=scope))
-            except KnowledgeError as problem:
+            headers, access = Headers(scope=scope), UNRESTRICTED
+            problem: KnowledgeError | None = None
+            if self._tokens:
+                try:
+                    access = self._tokens.access_of(headers.get("authorization", ""))
+                except KnowledgeError as error:
+                    problem = error
+            elif not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
+                problem = KnowledgeError("NonLocalRequest")
+            if problem:
                 await error_response(problem)(scope, receive, send)
                 return
             scope.setdefault("state", {})[_STATE_KEY] = access
         await self._app(scope, receive, send)
-
-    def _access(self, headers: Headers) -> Access:
-        if self._tokens:
-            return self._tokens.access_of(headers.get("authorization", ""))
-        if not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
-            raise KnowledgeError("NonLocalRequest")
-        return UNRESTRICTED
 
 
 def request_access(request: Any) -> Access:

@@ -87,7 +87,6 @@ _STEPS = 2
 MAX_UPLOADS = 4
 _UPLOAD_IDLE_S = 600.0
 _NAME_CHARACTERS = 255
-_TITLE_CHARACTERS = 80
 
 
 @dataclass
@@ -202,36 +201,24 @@ def allowed_path(path_text: str, folders: tuple[Path, ...], access: Access) -> P
     return path
 
 
-async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progress: Progress) -> AddedOutput:
-    """Add a file, or all files of a folder; documents of deleted files stay.
-
-    A failure of a single file raises; failures inside a folder are listed in the result.
-    """
-    if not await anyio.to_thread.run_sync(path.is_dir):
-        return await add_document(path, writer, reader, on_progress)
-    report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
-    noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
-    files = [build_model(FileOutcome, file) for file in noteworthy]
-    return added_output(writer, unchanged=report.count("unchanged"), files=files)
-
-
 async def add_document(
     source: Path | str | Blob, writer: DocumentWriter, reader: Reader, on_progress: Progress
 ) -> AddedOutput:
-    """Add one document; nothing is stored if it raises."""
+    """Add one document, or all files of a folder; documents of deleted files stay.
+
+    A failure of a single document raises, and nothing is stored; failures inside a folder are listed in the result.
+    """
+    if isinstance(source, Path) and await anyio.to_thread.run_sync(source.is_dir):
+        report = await import_folder(source, writer, reader, FolderRules(removes=False), on_progress=on_progress)
+        noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
+        files = [build_model(FileOutcome, file) for file in noteworthy]
+        return added_output(writer, unchanged=report.count("unchanged"), files=files)
     await on_progress(0, _STEPS, "reading")
     document = await reader.read_document(source, writer.access.tenant)
     await on_progress(1, _STEPS, "indexing")
     await writer.add(document)
     await on_progress(_STEPS, _STEPS, "done")
     return added_output(writer, warnings=list(document.warnings))
-
-
-def text_blob(text: str) -> Blob:
-    """Return text as a Markdown document named after its first line."""
-    line = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "")
-    name = line[:_TITLE_CHARACTERS].replace("/", " ") or "text"
-    return Blob(text.encode(), f"{name}.md", charset="utf-8")
 
 
 def added_output(writer: DocumentWriter, **more: Any) -> AddedOutput:

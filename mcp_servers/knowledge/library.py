@@ -25,14 +25,15 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
 from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.remote import RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import AccessDeniedError, BadArgumentError, KnowledgeError
 from mcp_servers.knowledge.search.pipeline import Pipeline, Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
-from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.documents import PreparedDocument
 from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
+from mcp_servers.knowledge.storage.stores import Database, Transaction
 from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
@@ -444,8 +445,8 @@ def _embedders_of(connection: Transaction, base: StoredBase) -> dict[int, str]:
 async def open_library(folder: Path, settings: LibrarySettings | None = None) -> AsyncGenerator[Library, None]:
     """Open the knowledge bases of a folder, creating it with mode 0700 if missing, or of a PostgreSQL database.
 
-    The models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used; one of
-    PostgreSQL that cannot be reached is asked again with each call.
+    Connections to the models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used;
+    one of PostgreSQL that cannot be reached is asked again with each call.
     """
     settings = settings or LibrarySettings()
     database: Database
@@ -465,8 +466,9 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
         with anyio.CancelScope(shield=True):
             await asyncio.wait({background})
         with anyio.move_on_after(_CLOSE_S, shield=True):
-            for engine in filter(None, (*settings.previous, settings.embedder, settings.reranker)):
-                await engine.aclose()
+            for engine in (*settings.previous, settings.embedder, settings.reranker):
+                if isinstance(engine, (RemoteEmbedder, RemoteReranker)):
+                    await engine.client.aclose()
         database.close()
     if not background.cancelled() and (failure := background.exception()):
         raise failure

@@ -91,10 +91,6 @@ class SearchOutput(ToolOutput):
         other = f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""
         return KnowledgeError("NothingFound", other=other)
 
-    def sources(self) -> str:
-        """Return a line that lists the citations; empty without results."""
-        return f"Sources: {' '.join(result.metadata.citation for result in self.results)}" if self.results else ""
-
     def passages(self) -> str:
         """Return the result as prose: numbered passages, each after its citation."""
         numbered = [

@@ -139,7 +139,7 @@ def create_server(service: KnowledgeService, access_of: AccessOf = lambda _: UNR
             return _error_result(KnowledgeError("UnknownTool", name=params.name, tools=names))
         capabilities = context.session.client_capabilities
         has_sampling = capabilities is not None and capabilities.sampling is not None
-        judge = SamplingJudge(context, params) if service.settings.models.sampling and has_sampling else None
+        judge = SamplingJudge(context, params).answer if service.settings.models.sampling and has_sampling else None
         is_automatic = (params.meta or {}).get(AUTOMATIC) is True
         try:
             call = CallContext(access_of(context), judge, context.session.report_progress, is_automatic)
@@ -160,7 +160,8 @@ def create_server(service: KnowledgeService, access_of: AccessOf = lambda _: UNR
         if isinstance(answer, SearchOutput):
             # Prose if requested and available, which has the citations already; else JSON and the sources.
             prose = answer.passages() if service.settings.text == "passages" else ""
-            texts = [prose] if prose else [*texts, answer.sources()]
+            sources = " ".join(passage.metadata.citation for passage in answer.results)
+            texts = [prose] if prose else [*texts, f"Sources: {sources}" if sources else ""]
         content = [TextContent(type="text", text=text) for text in texts if text]
         characters = sum(len(block.text) for block in content)
         if characters > _MAX_ANSWER:

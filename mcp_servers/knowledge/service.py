@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -47,6 +46,7 @@ ALL_BASES = "*"
 _PAGE, _MAX_PAGE = 100, 1000
 _MAX_CURSOR = 12
 _TENANT_NAME = 200
+_TITLE_CHARACTERS = 80
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
 _MODEL_FORMS = "give none, hashing, universal-sentence-encoder, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
@@ -149,9 +149,13 @@ class KnowledgeService:
         base = await self.library.create(name, description, access=call.access)
         return results.CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
-    async def add(self, arguments: ToolArguments, call: CallContext) -> results.AddedOutput:
-        """Add documents from a text, a path, a URL or the parts of a file."""
+    async def add(self, arguments: ToolArguments, call: CallContext, file: Blob | None = None) -> results.AddedOutput:
+        """Add documents from a text, a path, a URL, the parts of a file, or a file that came in one request."""
         base, attributes = arguments.text(BASE, ""), ingest.document_attributes(arguments)
+        if file is not None:
+            check_may_write(call.access, files=True)
+            writer = await self._writer(base, attributes, call.access)
+            return await ingest.add_document(file, writer, self._reader, call.on_progress)
         if arguments.has("data"):
             # A part of a file; the attributes of the last one count.
             check_may_write(call.access, files=True)
@@ -167,10 +171,15 @@ class KnowledgeService:
         if url and "://" not in url:
             raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
         writer = await self._writer(base, attributes, call.access)
+        source: Path | str | Blob = url
         if path:
-            allowed = ingest.allowed_path(path, self.settings.import_from, call.access)
-            return await ingest.add_path(allowed, writer, self._reader, call.on_progress)
-        return await ingest.add_document(url or ingest.text_blob(text), writer, self._reader, call.on_progress)
+            source = ingest.allowed_path(path, self.settings.import_from, call.access)
+        elif not url:
+            # A text is a Markdown document named after its first line.
+            line = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "")
+            name = line[:_TITLE_CHARACTERS].replace("/", " ") or "text"
+            source = Blob(text.encode(), f"{name}.md", charset="utf-8")
+        return await ingest.add_document(source, writer, self._reader, call.on_progress)
 
     async def read(self, arguments: ToolArguments, call: CallContext) -> results.ReadOutput:
         """Take a part of a file, and return the text of the file after the last one; nothing is stored."""
@@ -198,12 +207,6 @@ class KnowledgeService:
         about = {"document_id": document.id, "knowledge_base_id": document.base_id, "results": passages}
         return results.build_model(results.PassagesOutput, document, **about)
 
-    async def add_file(self, base: str, file: Blob, arguments: ToolArguments, access: Access) -> results.AddedOutput:
-        """Add a file that came in one request."""
-        attributes = ingest.document_attributes(arguments)
-        check_may_write(access, files=True)
-        return await ingest.add_document(file, await self._writer(base, attributes, access), self._reader, no_progress)
-
     async def _writer(self, base: str, attributes: NewDocument, access: Access) -> DocumentWriter:
         check_may_write(access)
         base_id = await self._resolve_base(base, access)
@@ -213,26 +216,26 @@ class KnowledgeService:
 
     async def export_base(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Write a knowledge base to a file of the server's machine."""
-        file = self._path(arguments, call.access)
+        file = ingest.allowed_path(arguments.text("path"), self.settings.import_from, call.access)
         base_id = await self._resolve_base(arguments.text(BASE, ""), call.access)
         documents, chunks = await self.library.export_base(base_id, file)
-        return _copied_output(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+        counts = {"documents": documents, "chunks": chunks}
+        return results.CopiedOutput(path=str(file), bytes=file.stat().st_size, knowledge_base_id=base_id, **counts)
 
     async def import_base(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Add the documents of an exported file, to a new knowledge base unless one is given."""
-        file, base = self._path(arguments, call.access), arguments.text(BASE, "")
+        file = ingest.allowed_path(arguments.text("path"), self.settings.import_from, call.access)
+        base = arguments.text(BASE, "")
         base_id = await self._resolve_base(base, call.access) if base else ""
         base_id, documents, chunks = await self.library.import_base(file, base_id, arguments.text("name", ""))
-        return _copied_output(file, knowledge_base_id=base_id, documents=documents, chunks=chunks)
+        counts = {"documents": documents, "chunks": chunks}
+        return results.CopiedOutput(path=str(file), bytes=file.stat().st_size, knowledge_base_id=base_id, **counts)
 
     async def back_up(self, arguments: ToolArguments, call: CallContext) -> results.CopiedOutput:
         """Copy the database to a file of the server's machine."""
-        file = self._path(arguments, call.access)
+        file = ingest.allowed_path(arguments.text("path"), self.settings.import_from, call.access)
         await self.library.back_up(file)
-        return _copied_output(file)
-
-    def _path(self, arguments: ToolArguments, access: Access) -> Path:
-        return ingest.allowed_path(arguments.text("path"), self.settings.import_from, access)
+        return results.CopiedOutput(path=str(file), bytes=file.stat().st_size)
 
     async def remove(self, arguments: ToolArguments, call: CallContext) -> results.RemovedOutput:
         """Remove a document; without one, the knowledge base if it has none, so that a call never deletes more."""
@@ -291,10 +294,6 @@ def _stage_error(warning: str) -> KnowledgeError:
     return KnowledgeError("StageUnavailable", cause=cause)
 
 
-def _copied_output(file: Path, **contents: Any) -> results.CopiedOutput:
-    return results.CopiedOutput(path=str(file), bytes=file.stat().st_size, **contents)
-
-
 @asynccontextmanager
 async def open_service(
     settings: Settings, watch_rules: WatchRules | None = None
@@ -318,7 +317,7 @@ async def open_service(
         url, _, model = models.llm.partition("#")
         if not url.startswith(("http://", "https://")) or not model:
             raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
-        judge = ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))
+        judge = ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key)).answer
     limits = ParseLimits(document_bytes=settings.document_mb * MEGABYTE, include_hidden=settings.include_hidden)
     fetching = FetchLimits(allowed_networks=settings.allow_networks)
     failure: Exception | None = None

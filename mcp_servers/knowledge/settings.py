@@ -40,17 +40,12 @@ class WatchedFolder:
 
 @dataclass(frozen=True)
 class TokenSettings:
-    """Requirements for tokens."""
+    """Requirements for tokens; without secret and keys, requests need none."""
 
     secret: str = field(default="", repr=False)  # HS256
     jwks: Path | None = None  # file of RS256 public keys
     audience: str = ""  # empty: tokens that name an audience are refused
     issuer: str = ""  # empty: any issuer
-
-    @property
-    def is_configured(self) -> bool:
-        """True if requests need a token."""
-        return bool(self.secret or self.jwks)
 
 
 @dataclass(frozen=True)
@@ -235,7 +230,7 @@ def _http(values: Mapping[str, Any]) -> HttpSettings:
         raise SettingsError(f"The JWT secret is too short: give at least {_MIN_SECRET_BYTES} bytes, as HS256 requires.")
     tokens = TokenSettings(secret, values.get("jwks"), values.get("jwt_audience", ""), values.get("jwt_issuer", ""))
     http = HttpSettings(**_present(HttpSettings, values), tokens=tokens)
-    if not is_loopback(http.host) and not tokens.is_configured:
+    if not is_loopback(http.host) and not (secret or tokens.jwks):
         raise SettingsError(
             f"Off loopback ({http.host}) anyone could read all documents: give jwt_secret_file or jwks, or listen on"
             " 127.0.0.1."

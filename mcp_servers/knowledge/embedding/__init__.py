@@ -35,10 +35,6 @@ class Embedder(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Release all resources."""
-        ...
-
 
 class Reranker(Protocol):
     """Query and passages -> relevance."""
@@ -47,10 +43,6 @@ class Reranker(Protocol):
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
         """Return the probability that each passage answers the query, 0..1; raise EngineUnreachableError on failure."""
-        ...
-
-    async def aclose(self) -> None:
-        """Release all resources."""
         ...
 
 

@@ -18,7 +18,8 @@ import anyio.to_thread
 from mcp_servers.knowledge.embedding import Embedder, Vectors
 from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
-from mcp_servers.knowledge.storage.database import BATCH_S, Database
+from mcp_servers.knowledge.storage.database import BATCH_S
+from mcp_servers.knowledge.storage.stores import Database
 from mcp_servers.knowledge.storage.text_index import (
     IndexedChunk,
     chunks_to_rebuild,
@@ -109,7 +110,20 @@ class BackgroundIndexer:
                         pass
                     self._merged[base.key] = base
                 if embedder := self._embedders.get(self._target):
-                    await self._update_vectors(base, embedder)
+                    key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
+                    after = batches = 0
+                    # A second pass finds chunks added during the first.
+                    while not await anyio.to_thread.run_sync(self._finish, base.key, key):
+                        arguments = (chunks_without_vectors, base.key, key, after, embedder.batch)
+                        missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
+                        after = max(missing, default=0)
+                        if missing:
+                            vectors = await embedder.embed(list(missing.values()))
+                            stored = await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
+                            batches += 1
+                            if batches % _REPORTED == 0 or stored >= base.chunks:
+                                counts = (base.base.name, stored, base.chunks, embedder.name)
+                                logger.info("%s: %d of %d vectors of %s", *counts)
                 while await anyio.to_thread.run_sync(self._delete_replaced, base.key):
                     pass
         except KnowledgeError as problem:
@@ -118,21 +132,6 @@ class BackgroundIndexer:
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
-
-    async def _update_vectors(self, base: StoredBase, embedder: Embedder) -> None:
-        key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
-        after = batches = 0
-        # A second pass finds chunks added during the first.
-        while not await anyio.to_thread.run_sync(self._finish, base.key, key):
-            arguments = (chunks_without_vectors, base.key, key, after, embedder.batch)
-            missing = await anyio.to_thread.run_sync(self._database.read, *arguments)
-            after = max(missing, default=0)
-            if missing:
-                vectors = await embedder.embed(list(missing.values()))
-                stored = await anyio.to_thread.run_sync(self._store, base.key, key, list(missing), vectors)
-                batches += 1
-                if batches % _REPORTED == 0 or stored >= base.chunks:
-                    logger.info("%s: %d of %d vectors of %s", base.base.name, stored, base.chunks, embedder.name)
 
     # --- in threads, each in its own transaction -----------------------------------------------------------------
 

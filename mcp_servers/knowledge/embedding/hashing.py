@@ -40,9 +40,6 @@ class HashingEmbedder:
             return np.stack([_vector(analyze_query(text)) for text in texts])
         return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyze(text)) for text in texts]))
 
-    async def aclose(self) -> None:
-        """Do nothing."""
-
 
 def _vector(analysis: Analysis) -> Vectors:
     vector = np.zeros(DIMENSIONS, np.float32)

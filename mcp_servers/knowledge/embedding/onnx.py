@@ -64,7 +64,21 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
     """Read a model folder, or one ``.onnx`` file in it; BadArgumentError names the argument ``setting``."""
     try:
         path = Path(path_or_name).expanduser().absolute()
-        network = _network(setting, path)
+        if path.is_dir():
+            usual = (path / "model.onnx", path / "onnx" / "model.onnx")
+            there = [file for file in usual if file.is_file()][:1]
+            networks = there or sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+        elif path.is_file():
+            networks = [path]
+        else:
+            raise BadArgumentError(setting, f"is not a folder ({path})", _REMEDY)
+        if not networks:
+            raise BadArgumentError(setting, f"is a folder without an .onnx file ({path})", _REMEDY)
+        if len(networks) > 1:
+            names = ", ".join(str(file.relative_to(path)) for file in networks)
+            reason = f"is a folder with several models ({path}: {names})"
+            raise BadArgumentError(setting, reason, "Name one of the files")
+        (network,) = networks
         tokenizers = (folder / "tokenizer.json" for folder in (network.parent, network.parent.parent))
         tokenizer = next((file for file in tokenizers if file.is_file()), None)
         if tokenizer is None:
@@ -80,39 +94,19 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
         # Unknown lengths are written as 10^30.
         limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
         max_tokens = min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
-        model = ModelFolder(folder.name, network, tokenizer, max_tokens, pooling, *_prompts(folder))
+        # E5 models need prompts, but their folders do not contain them.
+        recommended = known_model(folder.name)
+        query_prompt, document_prompt = recommended.query, recommended.document
+        prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts")
+        if isinstance(prompts, dict) and prompts:
+            written = cast("dict[str, Any]", prompts)
+            query_prompt = str(written.get("query") or "")
+            document_prompt = str(written.get("document") or written.get("passage") or "")
+        model = ModelFolder(folder.name, network, tokenizer, max_tokens, pooling, query_prompt, document_prompt)
         return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadArgumentError(setting, f"cannot be read ({path_or_name!r:.200}: {reason})", _REMEDY) from error
-
-
-def _network(setting: str, path: Path) -> Path:
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise BadArgumentError(setting, f"is not a folder ({path})", _REMEDY)
-    for usual in (path / "model.onnx", path / "onnx" / "model.onnx"):
-        if usual.is_file():
-            return usual
-    networks = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
-    if not networks:
-        raise BadArgumentError(setting, f"is a folder without an .onnx file ({path})", _REMEDY)
-    if len(networks) > 1:
-        names = ", ".join(str(network.relative_to(path)) for network in networks)
-        raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
-    return networks[0]
-
-
-def _prompts(folder: Path) -> tuple[str, str]:
-    """Return the prompts before queries and before passages."""
-    prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts")
-    if isinstance(prompts, dict) and prompts:
-        table = cast("dict[str, Any]", prompts)
-        return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
-    # E5 models need prompts, but their folders do not contain them.
-    recommended = known_model(folder.name)
-    return recommended.query, recommended.document
 
 
 def _fingerprint(model: ModelFolder) -> str:
@@ -170,12 +164,18 @@ class OnnxEmbedder:
         for start in range(0, len(texts), _BATCH):
             batch = [f"{prompt}{text}" for text in texts[start : start + _BATCH]]
             output = await anyio.to_thread.run_sync(self._network.run, batch)
-            rows.append(unit_rows(_pool(output, self._folder.pooling), self.name))
+            sentence = output.outputs.get(_SENTENCE_OUTPUT)
+            tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)
+            # Other shapes than one row per token are those of sentences, or refused by unit_rows.
+            if tokens.ndim == _3D and self._folder.pooling == "first":
+                tokens = tokens[:, 0]
+            elif tokens.ndim == _3D and self._folder.pooling == "last":
+                tokens = tokens[np.arange(len(tokens)), output.mask.sum(axis=1) - 1]
+            elif tokens.ndim == _3D:
+                weights = output.mask[:, :, np.newaxis].astype(np.float32)
+                tokens = cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))
+            rows.append(unit_rows(tokens, self.name))
         return np.concatenate(rows)
-
-    async def aclose(self) -> None:
-        """Unload the model."""
-        self._network.parts = None
 
 
 class OnnxReranker:
@@ -204,10 +204,6 @@ class OnnxReranker:
             probabilities += [sigmoid(score) for score in raw.tolist()]
         return probabilities
 
-    async def aclose(self) -> None:
-        """Unload the model."""
-        self._network.parts = None
-
 
 @dataclass(frozen=True)
 class _NetworkOutput:
@@ -225,14 +221,14 @@ class _OnnxNetwork:
             raise MissingExtraError("A model on the CPU", _LIBRARY, "knowledge-cpu")
         self._folder = folder
         self._loading = threading.Lock()
-        self.parts: tuple[Any, Any] | None = None
+        self._parts: tuple[Any, Any] | None = None
 
     def run(self, texts: Texts) -> _NetworkOutput:
         """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
             with self._loading:
-                self.parts = self.parts or self._load()
-                tokenizer, session = self.parts
+                self._parts = self._parts or self._load()
+                tokenizer, session = self._parts
             encoded = tokenizer.encode_batch(list(texts))
             # Padded to the longest text. Texts without tokens get one, so that every text has a vector.
             width = max(1, *(len(encoding.ids) for encoding in encoded))
@@ -268,17 +264,3 @@ class _OnnxNetwork:
         if unknown:
             raise ModelUnusableError(self._folder.name, f"it requires {unknown[0]!r}, which is not a text input")
         return tokenizer, session
-
-
-def _pool(output: _NetworkOutput, pooling: Pooling) -> Vectors:
-    """Return one row per text; ``unit_rows`` rejects other shapes."""
-    sentence = output.outputs.get(_SENTENCE_OUTPUT)
-    tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)
-    if tokens.ndim != _3D:
-        return tokens
-    if pooling == "first":
-        return tokens[:, 0]
-    if pooling == "last":
-        return tokens[np.arange(len(tokens)), output.mask.sum(axis=1) - 1]
-    weights = output.mask[:, :, np.newaxis].astype(np.float32)
-    return cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))

@@ -89,7 +89,7 @@ class RemoteEmbedder:
     is_fast = False
 
     def __init__(self, address: ModelAddress) -> None:
-        self._client = ModelClient(address)
+        self.client = ModelClient(address)
         self._model = address.model
         self.batch = address.batch
         self._recommended = known_model(address.model)
@@ -105,45 +105,37 @@ class RemoteEmbedder:
         for start in range(0, len(texts), self.batch):
             batch = [f"{prompt}{text}" for text in texts[start : start + self.batch]]
             body = {"model": self._model, "input": batch, "encoding_format": "float"}
-            answer = await self._client.post("/embeddings", body)
+            answer = await self.client.post("/embeddings", body)
             try:
                 vectors = {int(row["index"]): row["embedding"] for row in answer["data"]}
                 rows += [[float(number) for number in vectors[at]] for at in range(len(batch))]
             except (KeyError, TypeError, ValueError):
                 reason = f"its answer is not {len(batch)} embeddings as OpenAI gives them"
-                raise EngineUnreachableError(self._client.place, reason) from None
-        return unit_rows(rows, self._client.place)
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
+                raise EngineUnreachableError(self.client.place, reason) from None
+        return unit_rows(rows, self.client.place)
 
 
 class RemoteReranker:
     """Reranker of a service; passages are truncated."""
 
     def __init__(self, address: ModelAddress) -> None:
-        self._client = ModelClient(address)
+        self.client = ModelClient(address)
         self.name = address.model
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
         """Return the relevance of each passage, 0..1; raw scores are converted with a sigmoid."""
         documents = [passage[:_MAX_CHARACTERS] for passage in passages]
         body = {"model": self.name, "query": query, "documents": documents, "top_n": len(documents)}
-        answer = await self._client.post("/rerank", body)
+        answer = await self.client.post("/rerank", body)
         try:
             by_index = {int(row["index"]): float(row["relevance_score"]) for row in answer["results"]}
             scores = [by_index[at] for at in range(len(documents))]
         except (KeyError, TypeError, ValueError):
             reason = f"its answer is not {len(documents)} results with relevance_score"
-            raise EngineUnreachableError(self._client.place, reason) from None
+            raise EngineUnreachableError(self.client.place, reason) from None
         if not all(math.isfinite(score) for score in scores):
-            raise EngineUnreachableError(self._client.place, "its relevance is not a number")
+            raise EngineUnreachableError(self.client.place, "its relevance is not a number")
         return scores if all(0 <= score <= 1 for score in scores) else [sigmoid(score) for score in scores]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
 
 # Tokens for text around the requested lines. A Japanese token is about one character, so the lines themselves need no

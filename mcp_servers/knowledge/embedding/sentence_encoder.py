@@ -45,10 +45,6 @@ class SentenceEncoder:
         batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
         return np.concatenate([await anyio.to_thread.run_sync(self._encode, batch) for batch in batches])
 
-    async def aclose(self) -> None:
-        """Unload the model."""
-        self._encoder = None
-
     def _encode(self, texts: Sequence[str]) -> Vectors:
         try:
             with self._one_at_a_time:

@@ -69,10 +69,6 @@ class StaticEmbedder:
         del are_queries
         return await anyio.to_thread.run_sync(self._encode, texts)
 
-    async def aclose(self) -> None:
-        """Unload the tokenizer."""
-        self._tokenizer = None
-
     def _encode(self, texts: Sequence[str]) -> Vectors:
         try:
             with self._loading:

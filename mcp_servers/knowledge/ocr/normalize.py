@@ -16,9 +16,9 @@ was unusable.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
 from mcp_servers.knowledge.ocr.rules import (
@@ -43,12 +43,9 @@ _NUMBERING = re.compile(r"\s*(?:[-*•]\s+|\d+[.):：．]\s*)")
 _KATAKANA = re.compile("[ァ-ヴｦ-ﾟ]")
 
 
-class Judge(Protocol):
-    """A language model for uncertain positions."""
-
-    async def answer(self, instructions: str, text: str) -> str:
-        """Return the model's answer to a system and a user message; raise ModelServiceUnavailableError."""
-        ...
+# A language model for uncertain positions: returns its answer to a system and a user message, or raises
+# ModelServiceUnavailableError.
+Judge: TypeAlias = Callable[[str, str], Awaitable[str]]
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
         return NormalizedText(text, by_rules, unsure=unsure)
     unsure_excerpts = excerpts(replace_characters(by_rules, {position: text[position] for position in unsure}), unsure)
     try:
-        answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in unsure_excerpts))
+        answer = await judge(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in unsure_excerpts))
     except ModelServiceUnavailableError as problem:
         return NormalizedText(text, by_rules, f"{problem.words}; decided by rules alone", unsure)
     judged = {

@@ -28,8 +28,8 @@ from mcp_servers.knowledge.search.question import MAX_PREVIOUS, FollowUp, Unders
 from mcp_servers.knowledge.search.ranking import CANDIDATES_PER_SEARCH
 from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
-from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
+from mcp_servers.knowledge.storage.stores import Database, Transaction
 from mcp_servers.knowledge.storage.text_index import Profile, TermStatistics, heading_profiles, visible_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, exact_cosines, mean_direction
 from mcp_servers.knowledge.types import Access, ExplainedStage, Hit, Scores, SearchRequest, StageName
@@ -184,7 +184,22 @@ class Pipeline:
         vectors = QueryVectors(request.query, self._embedders)
         query = _Query(request, access, understand(request.query), continued, visible, vectors, trace)
         routed = await self._route(query, bases)
-        await self._explain_filter(query, routed)
+        # Stage 2 runs inside the queries of stage 3; its documents are counted for explanations.
+        if access.is_unrestricted:
+            input_text = "no limits"
+        else:
+            input_text = f"tenant {access.tenant!r}, department {access.department!r}, clearance {access.clearance}"
+        input_text += f", collection {request.collection!r}" if request.collection is not None else ""
+        input_text += "".join(f", {name} = {value!r}" for name, value in request.fields.items())
+        if not visible.sql:
+            trace.skip("metadata filter", input_text, "nothing limits the documents")
+        elif trace.is_enabled:
+            with trace.stage("metadata filter", input_text) as stage:
+                count = 0
+                for base in routed:
+                    arguments = (visible_document_keys, base.key, visible)
+                    count += len(await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads))
+                stage.made = f"{count} documents"
         ranked: list[_ScoredChunk] = []
         for base in routed:
             ranked += await self._search_base(query, base)
@@ -213,25 +228,6 @@ class Pipeline:
             else:
                 stage.left_out = "there are no summary vectors, so all knowledge bases are searched"
         return routed
-
-    async def _explain_filter(self, query: _Query, bases: Sequence[StoredBase]) -> None:
-        """Stage 2 runs inside the queries of stage 3; count its documents for explanations."""
-        access, request = query.access, query.request
-        if access.is_unrestricted:
-            input_text = "no limits"
-        else:
-            input_text = f"tenant {access.tenant!r}, department {access.department!r}, clearance {access.clearance}"
-        input_text += f", collection {request.collection!r}" if request.collection is not None else ""
-        input_text += "".join(f", {name} = {value!r}" for name, value in request.fields.items())
-        if not query.visible.sql:
-            query.trace.skip("metadata filter", input_text, "nothing limits the documents")
-        elif query.trace.is_enabled:
-            with query.trace.stage("metadata filter", input_text) as stage:
-                count = 0
-                for base in bases:
-                    arguments = (visible_document_keys, base.key, query.visible)
-                    count += len(await anyio.to_thread.run_sync(self._database.read, *arguments, limiter=self._threads))
-                stage.made = f"{count} documents"
 
     async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
@@ -291,7 +287,30 @@ class Pipeline:
                 best = max(best, ranked[:LEAST_RESULTS], key=len)
             best = best[: request.max_results]
             stage.made = f"{len(best)} results{_best_text([(k.chunk, k.score) for k in best])}"
-        return tuple(_hit(scored, locations[scored.chunk]) for scored in best)
+        hits: list[Hit] = []
+        for scored in best:
+            location = locations[scored.chunk]
+            hits.append(
+                Hit(
+                    content=location.text,
+                    score=scored.score,
+                    is_weak=scored.score < WEAK,
+                    is_unanswered=scored.is_unanswered,
+                    # Derived from document, version and position, so it is not stored.
+                    chunk_id=_chunk_id(location.document_id, f"{location.version}/{location.position}"),
+                    chunk_index=location.position,
+                    document_id=location.document_id,
+                    collection_id=location.collection_id,
+                    base_id=scored.base.base.id,
+                    title=location.title,
+                    uri=location.uri,
+                    headings=location.headings,
+                    page=location.page,
+                    scores=scored.scores,
+                    figures=scored.figures,
+                )
+            )
+        return tuple(hits)
 
     async def _cross_encode(
         self, query: _Query, ranked: list[_ScoredChunk], locations: dict[int, ChunkLocation]
@@ -411,75 +430,42 @@ class Pipeline:
             candidates = ranking.fuse(list(words.found), [chunk for chunk, _ in nearest.chunks])
             stage.made = f"{len(candidates)} candidates"
         with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
-            ranked = self._score(connection, query, base, candidates, words, nearest)
+            now, weights = base_by_key(connection, base.key), words.weights
+            profiles = self._terms.profiles(connection, now, candidates)
+            chunks = [profile.chunk for profile in profiles]
+            cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
+            counts = ranking.term_counts(weights, profiles)
+            shares = ranking.bm25_shares(weights, profiles, counts, now.terms / max(now.chunks, 1))
+            ranks = shares
+            if query.continued:
+                ranks = shares + self._follow_up_gains(connection, query.continued, now, profiles, shares)
+            # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
+            is_counted = bool(cosines) and len(cosines) == len(profiles) and base.base.embedder != HashingEmbedder.name
+            deviations = None
+            if is_counted:
+                near = np.array([cosines[chunk] for chunk in chunks])
+                deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
+            order = ranking.fused_order(ranks, deviations, known_model(base.base.embedder).words)
+            needed = max(query.request.max_results, CROSS_ENCODED)
+            best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[:needed].tolist()
+            best_counts = counts.take(np.array(best, np.intp), axis=1)
+            in_words = ranking.word_shares(weights, best_counts)
+            rivals = ranking.rivals(ranks, profiles)
+            ranked: list[_ScoredChunk] = []
+            least, size = 1.0, math.log(max(now.chunks, 1))
+            for row, at in enumerate(best):
+                chunk, share = chunks[at], float(shares[at])
+                figures = PassageFigures(share, size, rivals, float(in_words[row]), weights.terms)
+                if deviations is not None:
+                    deviations_behind = float(deviations.max() - deviations[at])
+                    figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
+                stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
+                # No score is above that of a better rank.
+                least = min(least, probability(figures, base.base.embedder))
+                is_beyond = least < WEAK and is_unanswered(figures, least)
+                ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
             stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
-
-    def _score(
-        self,
-        connection: Transaction,
-        query: _Query,
-        base: StoredBase,
-        candidates: dict[int, float],
-        words: _SparseResult,
-        nearest: NearestChunks,
-    ) -> list[_ScoredChunk]:
-        now, weights = base_by_key(connection, base.key), words.weights
-        profiles = self._terms.profiles(connection, now, candidates)
-        chunks = [profile.chunk for profile in profiles]
-        cosines = exact_cosines(connection, nearest.embedding, nearest.query, chunks) if nearest.chunks else {}
-        counts = ranking.term_counts(weights, profiles)
-        shares = ranking.bm25_shares(weights, profiles, counts, now.terms / max(now.chunks, 1))
-        ranks = shares
-        if query.continued:
-            ranks = shares + self._follow_up_gains(connection, query.continued, now, profiles, shares)
-        # Hashing uses the same terms, so it only adds candidates. Chunks without a vector yet must not lose rank.
-        is_counted = bool(cosines) and len(cosines) == len(profiles) and base.base.embedder != HashingEmbedder.name
-        deviations = None
-        if is_counted:
-            near = np.array([cosines[chunk] for chunk in chunks])
-            deviations = (near - nearest.background) / max(nearest.deviation, _LEAST_DEVIATION)
-        order = ranking.fused_order(ranks, deviations, known_model(base.base.embedder).words)
-        needed = max(query.request.max_results, CROSS_ENCODED)
-        best: list[int] = np.lexsort((np.array(chunks, np.int64), -order))[:needed].tolist()
-        best_counts = counts.take(np.array(best, np.intp), axis=1)
-        in_words = ranking.word_shares(weights, best_counts)
-        rivals = ranking.rivals(ranks, profiles)
-        ranked: list[_ScoredChunk] = []
-        least, size = 1.0, math.log(max(now.chunks, 1))
-        for row, at in enumerate(best):
-            chunk, share = chunks[at], float(shares[at])
-            figures = PassageFigures(share, size, rivals, float(in_words[row]), weights.terms)
-            if deviations is not None:
-                deviations_behind = float(deviations.max() - deviations[at])
-                figures = replace(figures, deviation=float(deviations[at]), behind=deviations_behind)
-            stages = Scores(words.found.get(chunk), cosines.get(chunk), candidates[chunk], share)
-            # No score is above that of a better rank.
-            least = min(least, probability(figures, base.base.embedder))
-            is_beyond = least < WEAK and is_unanswered(figures, least)
-            ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
-        return ranked
-
-
-def _hit(scored: _ScoredChunk, location: ChunkLocation) -> Hit:
-    return Hit(
-        content=location.text,
-        score=scored.score,
-        is_weak=scored.score < WEAK,
-        is_unanswered=scored.is_unanswered,
-        # Derived from document, version and position, so it is not stored.
-        chunk_id=_chunk_id(location.document_id, f"{location.version}/{location.position}"),
-        chunk_index=location.position,
-        document_id=location.document_id,
-        collection_id=location.collection_id,
-        base_id=scored.base.base.id,
-        title=location.title,
-        uri=location.uri,
-        headings=location.headings,
-        page=location.page,
-        scores=scored.scores,
-        figures=scored.figures,
-    )
 
 
 @lru_cache(maxsize=4_096)

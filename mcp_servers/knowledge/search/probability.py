@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from mcp_servers.knowledge.embedding.models import known_model
@@ -53,9 +52,7 @@ class _Coefficients:
     bias: float
 
 
-@lru_cache(maxsize=1)
-def _coefficients() -> dict[str, _Coefficients]:
-    return {name: _Coefficients(**values) for name, values in json.loads(FILE.read_text("utf-8")).items()}
+_COEFFICIENTS = {name: _Coefficients(**values) for name, values in json.loads(FILE.read_text("utf-8")).items()}
 
 
 def is_unanswered(figures: PassageFigures, score: float) -> bool:
@@ -68,7 +65,8 @@ def is_unanswered(figures: PassageFigures, score: float) -> bool:
 
 def probability(figures: PassageFigures, embedder: str = "") -> float:
     """Return the probability that a passage answers the question; ``embedder`` names the model of the vectors."""
-    table = _coefficients()
-    chosen = table["words"] if figures.deviation is None else table.get(known_model(embedder).match, table["vectors"])
+    chosen = _COEFFICIENTS["words"]
+    if figures.deviation is not None:
+        chosen = _COEFFICIENTS.get(known_model(embedder).match, _COEFFICIENTS["vectors"])
     logit = chosen.bias + sum(w * value for w, value in zip(chosen.weights, figures.values, strict=True))
     return 1 / (1 + math.exp(min(max(-logit, -_MAX_LOGIT), _MAX_LOGIT)))

@@ -127,15 +127,18 @@ class FollowUp:
 
 
 def _concepts(text: str) -> Iterator[Concept]:
-    groups, lengths = _synonyms().groups, _synonyms().lengths
+    groups, forms, lengths = _synonyms().groups, _synonyms().forms, _synonyms().lengths
     end_of_last = 0
     for start, letter in enumerate(text):
         for end in (start + length for length in lengths.get(letter, ())):
             word = text[start:end]
             synonyms = groups.get(word)
             # A word inside the previous one adds nothing: 有給 in 有給休暇.
-            is_new = bool(synonyms) and end_of_last < end <= len(text) and _may_begin(text, start, word)
-            if synonyms and is_new and not _cuts_run(text, start) and not _cuts_run(text, end):
+            is_new = bool(synonyms) and end_of_last < end <= len(text)
+            # A verb form or a word of hiragana may be the end of another word: 出し in 引き出し.
+            is_part = is_new and start > 0 and bool(word in forms or _ONLY_HIRAGANA.fullmatch(word))
+            is_part = is_part and not _BEFORE_WORD.fullmatch(text[start - 1])
+            if synonyms and is_new and not is_part and not _cuts_run(text, start) and not _cuts_run(text, end):
                 end_of_last = end
                 words = [other for group in synonyms for other in group if other != word]
                 alternatives = [_alternative(other) for other in dict.fromkeys(words)]
@@ -155,12 +158,6 @@ def _cuts_run(text: str, at: int) -> bool:
     return bool(_INSIDE_RUN.fullmatch(text[max(at - 1, 0) : at + 1]))
 
 
-def _may_begin(text: str, start: int, word: str) -> bool:
-    """Return False for a verb form or a word of hiragana that is the end of another word: 出し in 引き出し."""
-    is_part = word in _synonyms().forms or _ONLY_HIRAGANA.fullmatch(word)
-    return not is_part or not start or bool(_BEFORE_WORD.fullmatch(text[start - 1]))
-
-
 @lru_cache(maxsize=8_192)
 def _alternative(word: str) -> Alternative:
     """Return the bigrams or words of an alternative; whole runs depend on their neighbours."""
@@ -169,16 +166,6 @@ def _alternative(word: str) -> Alternative:
     if len(word) == 1:
         return Alternative((), tuple(analysis.kanji))
     return Alternative(tuple(term for term in analysis.terms if len(term) == 2 or term.isascii()))
-
-
-def _forms(word: str) -> list[str]:
-    """Return the other forms of a verb or adjective of at least two letters, without what follows them."""
-    match = _INFLECTED.fullmatch(word)
-    if not match:
-        return []
-    forms = [match["stem"] + ending for ending in _ENDINGS[match["end"]]]
-    is_bare = len(match["stem"]) > 1 and _WITHOUT_ENDING.fullmatch(word[-2:])
-    return [*forms, match["stem"]] if is_bare else forms
 
 
 @dataclass(frozen=True)
@@ -199,9 +186,14 @@ def _synonyms() -> _Synonyms:
                 groups.setdefault(word, []).append(words)
     forms: dict[str, list[tuple[str, ...]]] = {}
     for word, synonyms in groups.items():
-        for form in _forms(word):
-            if form not in groups:
-                forms.setdefault(form, []).extend(synonyms)
+        if match := _INFLECTED.fullmatch(word):
+            stem = match["stem"]
+            inflected = [stem + ending for ending in _ENDINGS[match["end"]]]
+            if len(stem) > 1 and _WITHOUT_ENDING.fullmatch(word[-2:]):
+                inflected.append(stem)
+            for form in inflected:
+                if form not in groups:
+                    forms.setdefault(form, []).extend(synonyms)
     lengths: dict[str, set[int]] = {}
     for word in (*groups, *forms):
         if len(word) <= _LONGEST_WORD:

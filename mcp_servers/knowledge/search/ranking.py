@@ -184,9 +184,22 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         for concept, alternatives in present
         for term in concept.own.terms
     }
-    by_term = _term_weights(query, frequencies, rarity, replaced)
+    by_term: dict[str, float] = {}
+    for term, count in Counter(query.analysis.terms).items():
+        # A lone kanji is searched as a prefix of bigrams, and has the weight of a kanji.
+        if len(term) > 1 or term not in query.analysis.kanji:
+            # The bigrams of a run that no chunk has as a whole count instead of it.
+            unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
+            weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
+            by_term[term] = weight * math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
     weights = {term_hash(term): weight for term, weight in by_term.items()}
-    weights |= _kanji_weights(query.analysis, rarity, size)
+    bigrams = [term for term in rarity if len(term) > 1]
+    for kanji, count in Counter(query.analysis.kanji).items():
+        around = [pair for pair in bigrams if kanji in pair]
+        weight = min(map(rarity.__getitem__, around), default=_rarity(round(size * _LONE_KANJI_SHARE), size))
+        # A kanji between hiragana is a word by itself.
+        weight *= 1.0 if all(map(_MIXED.fullmatch, around)) else KANJI_WEIGHT
+        weights[kanji_hash(kanji)] = weight * math.sqrt(count)
     keys = {key for _, alternatives in present for alternative in alternatives for key in _keys(alternative)}
     ordered = sorted(keys.union(weights))
     indices = {key: at for at, key in enumerate(ordered)}
@@ -204,34 +217,6 @@ def query_weights(query: UnderstoodQuery, frequencies: Mapping[str, int], chunks
         words=[_word(word, concepts, indices, weights, rarity) for word in query.words if word.terms],
         terms=len(rarity),
     )
-
-
-def _term_weights(
-    query: UnderstoodQuery, frequencies: Mapping[str, int], rarity: Mapping[str, float], replaced: Mapping[str, float]
-) -> dict[str, float]:
-    """Return the weights of the terms; ``replaced`` is the rarity of those with an alternative in the base."""
-    weights: dict[str, float] = {}
-    for term, count in Counter(query.analysis.terms).items():
-        # A lone kanji is searched as a prefix of bigrams, and has the weight of a kanji.
-        if len(term) > 1 or term not in query.analysis.kanji:
-            # The bigrams of a run that no chunk has as a whole count instead of it.
-            unknown = rarity[term] * (ABSENT_WORD if term.isascii() else ABSENT_BIGRAM * (len(term) <= _BIGRAM))
-            weight = rarity[term] if frequencies[term] else replaced.get(term, unknown)
-            weights[term] = weight * math.sqrt(count) * (PARTICLE_WEIGHT if _PARTICLE.search(term) else 1.0)
-    return weights
-
-
-def _kanji_weights(analysis: Analysis, rarity: Mapping[str, float], size: int) -> dict[int, float]:
-    """Return the weights of single kanji, by hash."""
-    pairs = [term for term in rarity if len(term) > 1]
-    weights: dict[int, float] = {}
-    for kanji, count in Counter(analysis.kanji).items():
-        around = [pair for pair in pairs if kanji in pair]
-        weight = min(map(rarity.__getitem__, around), default=_rarity(round(size * _LONE_KANJI_SHARE), size))
-        # A kanji between hiragana is a word by itself.
-        weight *= 1.0 if all(map(_MIXED.fullmatch, around)) else KANJI_WEIGHT
-        weights[kanji_hash(kanji)] = weight * math.sqrt(count)
-    return weights
 
 
 def _frequency(alternatives: Sequence[Alternative], frequencies: Mapping[str, int], size: int) -> int:

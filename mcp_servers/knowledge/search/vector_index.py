@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
-from mcp_servers.knowledge.storage.database import Transaction
+from mcp_servers.knowledge.storage.stores import Transaction
 from mcp_servers.knowledge.storage.vectors import Embedding, float_rows, read_vectors, stored_vectors
 
 # Rows converted to floats at a time: they stay in the processor's cache.
@@ -86,7 +86,24 @@ class VectorIndex:
     ) -> NearestChunks:
         """Return the chunks of a base nearest to a unit vector, of documents with these keys, or of all for None."""
         with self._lock:
-            blocks = self._refresh(connection, base, embedding)
+            loaded = self._loaded.get(base)
+            if loaded is None or loaded.embedding != embedding.key:
+                loaded = self._loaded[base] = _LoadedVectors(embedding.key)
+            if loaded.changes != embedding.changes:
+                stored = stored_vectors(connection, embedding.key)
+                still_stored = [np.isin(block.chunks, stored) for block in loaded.blocks]
+                if sum(block.count for block in loaded.blocks) > 2 * sum(map(np.count_nonzero, still_stored)):
+                    # More rows were removed than remain.
+                    loaded.blocks, still_stored = [], []
+                loaded_chunks = np.concatenate([block.chunks for block in loaded.blocks] or [stored[:0]])
+                for block, is_stored in zip(loaded.blocks, still_stored, strict=True):
+                    block.chunks[~is_stored] = _REMOVED
+                new = np.setdiff1d(stored, loaded_chunks)
+                rows = read_vectors(connection, embedding.key, new.tolist() if loaded_chunks.size else None)
+                while part := list(islice(rows, _ROWS)):
+                    _append(loaded, part, embedding.dimensions)
+                loaded.changes = embedding.changes
+            blocks = list(loaded.blocks)
         visible = None if documents is None else np.array(documents, np.int32)
         chunk_lists: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         near: list[Vectors] = [np.zeros(0, np.float32)]
@@ -105,26 +122,6 @@ class VectorIndex:
         top = top[np.argsort(-cosines[top], kind="stable")]
         pairs = list(zip(chunks[top].tolist(), cosines[top].tolist(), strict=True))
         return NearestChunks(embedding.key, query, pairs, float(cosines.mean()), float(cosines.std()))
-
-    def _refresh(self, connection: Transaction, base: int, embedding: Embedding) -> list[_Block]:
-        loaded = self._loaded.get(base)
-        if loaded is None or loaded.embedding != embedding.key:
-            loaded = self._loaded[base] = _LoadedVectors(embedding.key)
-        if loaded.changes != embedding.changes:
-            stored = stored_vectors(connection, embedding.key)
-            still_stored = [np.isin(block.chunks, stored) for block in loaded.blocks]
-            if sum(block.count for block in loaded.blocks) > 2 * sum(map(np.count_nonzero, still_stored)):
-                # More rows were removed than remain.
-                loaded.blocks, still_stored = [], []
-            loaded_chunks = np.concatenate([block.chunks for block in loaded.blocks] or [stored[:0]])
-            for block, is_stored in zip(loaded.blocks, still_stored, strict=True):
-                block.chunks[~is_stored] = _REMOVED
-            new = np.setdiff1d(stored, loaded_chunks)
-            rows = read_vectors(connection, embedding.key, new.tolist() if loaded_chunks.size else None)
-            while part := list(islice(rows, _ROWS)):
-                _append(loaded, part, embedding.dimensions)
-            loaded.changes = embedding.changes
-        return list(loaded.blocks)
 
 
 def _append(loaded: _LoadedVectors, rows: list[tuple[int, int, bytes]], dimensions: int) -> None:

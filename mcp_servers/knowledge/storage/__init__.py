@@ -1,6 +1,7 @@
 """Storage: one SQLite file per folder, or a PostgreSQL database for several servers.
 
-    database    what both are: transactions and an index of terms
+    stores      types of a database and a transaction, of either store
+    database    what both share
     sqlite      the file: schema and migrations, full-text tables, errors
     postgres    the database: schema and migrations, a table of postings, errors
     bases       knowledge bases; filters that enforce access

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
-from mcp_servers.knowledge.storage.database import Transaction
+from mcp_servers.knowledge.storage.stores import Transaction
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, KnowledgeBase
 from mcp_servers.knowledge.validation import parse_uuid
@@ -24,12 +24,8 @@ from mcp_servers.knowledge.validation import parse_uuid
 class SqlFilter:
     """A condition over ``document`` with its parameters."""
 
-    sql: str = ""  # empty: every document passes
+    sql: str = ""  # to append to another condition: it begins with AND; empty: every document passes
     parameters: tuple[object, ...] = ()
-
-    def and_sql(self) -> str:
-        """Return the condition for appending to another."""
-        return f" AND {self.sql}" if self.sql else ""
 
 
 def document_filter(
@@ -50,7 +46,7 @@ def document_filter(
         ("EXISTS (SELECT 1 FROM field WHERE field.document = document.id AND name = ? AND value = ?)", pair)
         for pair in (fields or {}).items()
     ]
-    return SqlFilter(" AND ".join(sql for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
+    return SqlFilter("".join(f" AND {sql}" for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
 
 
 def base_filter(access: Access) -> SqlFilter:
@@ -58,7 +54,7 @@ def base_filter(access: Access) -> SqlFilter:
     if access.is_unrestricted:
         return SqlFilter()
     # The owner may put documents for a tenant, which have no tenant, into the tenant's base.
-    return SqlFilter("base.tenant IN ('', ?)" if access.sees_shared else "base.tenant = ?", (access.tenant,))
+    return SqlFilter(" AND base.tenant IN ('', ?)" if access.sees_shared else " AND base.tenant = ?", (access.tenant,))
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ def bases(connection: Transaction, access: Access, base_id: str | None = None) -
         return [base_by_id(connection, base_id, access)]
     visible = base_filter(access)
     rows = connection.execute(
-        f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters
+        f"{_SELECT} WHERE TRUE{visible.sql} ORDER BY name, base.id", visible.parameters
     ).fetchall()
     return [_base(row) for row in rows]
 
@@ -114,7 +110,7 @@ def base_by_id(connection: Transaction, base_id: str, access: Access) -> StoredB
         raise BaseNotFoundError(base_id)
     visible = base_filter(access)
     parameters = (row[0], *visible.parameters)
-    if not connection.execute(f"SELECT 1 FROM base WHERE id = ?{visible.and_sql()}", parameters).fetchone():
+    if not connection.execute(f"SELECT 1 FROM base WHERE id = ?{visible.sql}", parameters).fetchone():
         raise AccessDeniedError(base_id)
     return _base(row)
 
@@ -142,14 +138,14 @@ def counts(connection: Transaction, key: int, access: Access) -> tuple[int, int,
     visible = document_filter(access)
     documents, chunks = connection.execute(
         "SELECT COUNT(*) FILTER (WHERE chunks > 0), COALESCE(SUM(chunks), 0) FROM document"
-        f" WHERE base = ?{visible.and_sql()}",
+        f" WHERE base = ?{visible.sql}",
         (key, *visible.parameters),
     ).fetchone()
     (collections,) = connection.execute(
         f"""
         SELECT COUNT(*) FROM collection WHERE base = ? AND (
             NOT EXISTS (SELECT 1 FROM document WHERE document.collection = collection.id)
-            OR EXISTS (SELECT 1 FROM document WHERE document.collection = collection.id{visible.and_sql()})
+            OR EXISTS (SELECT 1 FROM document WHERE document.collection = collection.id{visible.sql})
         )
         """,
         (key, *visible.parameters),

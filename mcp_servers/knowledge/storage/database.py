@@ -1,4 +1,4 @@
-"""What a store of knowledge bases is: transactions, and an index of terms. ``sqlite`` and ``postgres`` implement it.
+"""What the stores of knowledge bases share. ``sqlite`` and ``postgres`` are the stores, each with an index of terms.
 
 The functions of this package write statements that both read: ``?`` for values, ``RETURNING``, ``ON CONFLICT``.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,93 +34,7 @@ def marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values)) or "NULL"
 
 
-class Rows(Iterable[Any], Protocol):
-    """Result of a statement; iterating yields the rows that are left."""
-
-    @property
-    def rowcount(self) -> int:
-        """The number of rows that a statement changed."""
-        ...
-
-    def fetchone(self) -> Any:
-        """Return the next row; None if none exists."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """Return the rows that are left."""
-        ...
-
-
-class TermIndex(Protocol):
-    """Chunks by the terms that they contain, for each base.
-
-    Version 0 is the index that is searched. One of another version, that of the analyzer, is built next to it and then
-    replaces it.
-    """
-
-    def create(self, base: int, version: int = 0) -> None:
-        """Create an empty index; an unfinished one of another version is dropped."""
-        ...
-
-    def drop(self, base: int) -> None:
-        """Drop all indexes of a base."""
-        ...
-
-    def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """Add chunks with their terms, which are separated by spaces."""
-        ...
-
-    def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """Remove chunks with exactly the terms that were added."""
-        ...
-
-    def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
-        """Return the number of chunks that contain each term; a character that is not ASCII begins the term."""
-        ...
-
-    def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
-        """Return the chunks that contain each term in ascending order, as ``frequencies``."""
-        ...
-
-    def last(self, base: int, version: int) -> int | None:
-        """Return the last chunk of an unfinished index, 0 if it is empty; None if no such index exists."""
-        ...
-
-    def replace(self, base: int, version: int) -> None:
-        """Search a finished index from now on; the old one is deleted by ``delete_replaced``."""
-        ...
-
-    def merge(self, base: int, seconds: float, version: int = 0) -> bool:
-        """Make an index faster for some time; return False if nothing is left to do."""
-        ...
-
-    def has_replaced(self, base: int) -> bool:
-        """Return True if ``delete_replaced`` has something to do."""
-        ...
-
-    def delete_replaced(self, base: int) -> bool:
-        """Delete a part of the replaced indexes, for ``BATCH_S``; return False if none exist."""
-        ...
-
-
-class Transaction(Protocol):
-    """A connection inside of a transaction."""
-
-    @property
-    def terms(self) -> TermIndex:
-        """The index of terms."""
-        ...
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows:
-        """Run a statement."""
-        ...
-
-    def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
-        """Run a statement once for each row of values."""
-        ...
-
-
-class Database(ABC):
+class DatabaseBase(ABC):
     """A store; its methods may be called by several threads, and several processes may open the same one."""
 
     def __init__(self, busy_timeout_s: float) -> None:
@@ -132,24 +45,8 @@ class Database(ABC):
         self._searches_changed = threading.Condition()
 
     @abstractmethod
-    def reading(self) -> AbstractContextManager[Transaction]:
+    def reading(self) -> AbstractContextManager[Any]:
         """Open a read transaction: a consistent snapshot."""
-
-    @abstractmethod
-    def writing(self, *, is_durable: bool = True) -> AbstractContextManager[Transaction]:
-        """Open a write transaction: committed at the end, rolled back on an exception. There is one at a time.
-
-        One that is not durable waits for no disk: it may be lost if the power fails before the next durable one. The
-        background work uses it.
-        """
-
-    @abstractmethod
-    def back_up(self, file: Path) -> None:
-        """Copy everything to a new SQLite file; raise BadArgumentError where that is impossible."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close idle connections now and the others when they are returned."""
 
     def checkpoint(self) -> None:  # noqa: B027  (a server does it by itself)
         """Do what would make a later transaction wait."""

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
-from mcp_servers.knowledge.storage.database import NO_LIMIT, Transaction, marks
+from mcp_servers.knowledge.storage.database import NO_LIMIT, marks
+from mcp_servers.knowledge.storage.stores import Transaction
 from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_chunks, remove_document_chunks
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
 from mcp_servers.knowledge.types import ALL, Access, AddResult, Document, NewChunk, NewDocument, Page
@@ -131,7 +132,7 @@ def document_by_id(connection: Transaction, document_id: str, access: Access) ->
     """Return one visible document; raise DocumentNotFoundError."""
     visible, base_visible = document_filter(access), base_filter(access)
     row = connection.execute(
-        f"{_SELECT} WHERE document.uuid = ?{visible.and_sql()}{base_visible.and_sql()}",
+        f"{_SELECT} WHERE document.uuid = ?{visible.sql}{base_visible.sql}",
         (parse_uuid(document_id), *visible.parameters, *base_visible.parameters),
     ).fetchone()
     if row is None:
@@ -153,7 +154,7 @@ def documents_of(
     condition, parameters = (" AND document.chunks > 0", ()) if uri is None else (" AND uri = ?", (uri,))
     condition = "" if every_place else condition
     rows = connection.execute(
-        f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id LIMIT ? OFFSET ?",
+        f"{_SELECT} WHERE document.base = ?{condition}{visible.sql} ORDER BY title, document.id LIMIT ? OFFSET ?",
         (base, *parameters, *visible.parameters, NO_LIMIT if page.limit < 0 else page.limit, page.offset),
     )
     documents = [_document(row) for row in rows]
@@ -182,7 +183,7 @@ def locate(connection: Transaction, chunks: Sequence[int], access: Access) -> di
         f"""
         SELECT chunk.id, text, position, headings, page, version, document.uuid, collection.uuid, title, uri
         FROM chunk JOIN document ON document.id = chunk.document JOIN collection ON collection.id = document.collection
-        WHERE chunk.id IN ({marks(chunks)}){visible.and_sql()}
+        WHERE chunk.id IN ({marks(chunks)}){visible.sql}
         """,
         (*chunks, *visible.parameters),
     )
@@ -210,7 +211,7 @@ def tenant_chunks(connection: Transaction, tenant: str) -> int:
 
 def visible_document_keys(connection: Transaction, base: int, visible: SqlFilter) -> list[int]:
     """Return the keys of a base's documents that pass a filter."""
-    rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
+    rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.sql}", (base, *visible.parameters))
     return [row[0] for row in rows]
 
 
@@ -225,8 +226,7 @@ def _existing_version(
     mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
     visible = SqlFilter() if new.uri else document_filter(access)
     row = connection.execute(
-        f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?"
-        f"{visible.and_sql()}",
+        f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?{visible.sql}",
         (base.key, value, new.tenant, bool(new.uri), *visible.parameters),
     ).fetchone()
     return _document(row) if row else None
@@ -281,7 +281,7 @@ def _insert(connection: Transaction, base: StoredBase, new: NewDocument, documen
 def _is_visible(connection: Transaction, key: int, access: Access) -> bool:
     visible = document_filter(access)
     parameters = (key, *visible.parameters)
-    return bool(connection.execute(f"SELECT 1 FROM document WHERE id = ?{visible.and_sql()}", parameters).fetchone())
+    return bool(connection.execute(f"SELECT 1 FROM document WHERE id = ?{visible.sql}", parameters).fetchone())
 
 
 def _document(row: Sequence[Any]) -> StoredDocument:

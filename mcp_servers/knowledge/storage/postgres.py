@@ -36,7 +36,7 @@ from mcp_servers.knowledge.errors import (
     StorageFullError,
     StorageNewerError,
 )
-from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database, Rows
+from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, DatabaseBase
 from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
 from rkllm_base.postgres import connecting, fault_of, migrate, reason_of, storable, with_placeholders
 
@@ -69,21 +69,21 @@ def _stored_term(term: str) -> str:
 
 @dataclass(frozen=True)
 class PostingTable:
-    """A row for each chunk and term; implements ``TermIndex``."""
+    """A row for each chunk and term; the same methods as ``sqlite.FullTextTables``."""
 
     connection: Connection[Any]
 
     def create(self, base: int, version: int = 0) -> None:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         self._replace(base, "version > 0")
         self.connection.execute("INSERT INTO term_index (base, version) VALUES (%s, %s)", (base, version))
 
     def drop(self, base: int) -> None:
-        """See ``TermIndex``; the rows are deleted by ``delete_replaced`` of any base."""
+        """See ``FullTextTables``; the rows are deleted by ``delete_replaced`` of any base."""
         self._replace(base, "TRUE")
 
     def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         (index, last), rows = self._index(base, version), 0
         with self.connection.cursor() as cursor:
             with cursor.copy("COPY posting (term_index, chunk, term) FROM STDIN") as copy:
@@ -95,7 +95,7 @@ class PostingTable:
                 cursor.execute("UPDATE term_index SET last = %s WHERE id = %s", (last, index))
 
     def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         index, _ = self._index(base, version)
         sql = "DELETE FROM posting WHERE term_index = %s AND term = ANY(%s) AND chunk = %s"
         rows = [(index, list({_stored_term(term) for term in terms.split()}), chunk) for chunk, terms in chunks]
@@ -103,13 +103,13 @@ class PostingTable:
             cursor.executemany(sql, rows)
 
     def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         exact, frequencies = "SELECT term, COUNT(*)", dict.fromkeys(terms, 0)
         frequencies.update(self._select(base, terms, exact, "SELECT COUNT(DISTINCT chunk)"))
         return frequencies
 
     def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         # One string is faster than a row for each chunk.
         exact = "SELECT term, string_agg(chunk::text, ',' ORDER BY chunk)"
         prefix = "SELECT string_agg(DISTINCT chunk::text, ',')"
@@ -118,28 +118,28 @@ class PostingTable:
         return {term: np.sort(keys.get(term, NO_CHUNKS)) for term in terms}
 
     def last(self, base: int, version: int) -> int | None:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         sql = "SELECT last FROM term_index WHERE base = %s AND version = %s"
         row = self.connection.execute(sql, (base, version)).fetchone()
         return row[0] if row else None
 
     def replace(self, base: int, version: int) -> None:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         self._replace(base, "version = 0")
         self.connection.execute("UPDATE term_index SET version = 0 WHERE base = %s AND version = %s", (base, version))
 
     def merge(self, base: int, seconds: float, version: int = 0) -> bool:
-        """See ``TermIndex``; PostgreSQL does it by itself."""
+        """See ``FullTextTables``; PostgreSQL does it by itself."""
         del base, seconds, version
         return False
 
     def has_replaced(self, base: int) -> bool:
-        """See ``TermIndex``."""
+        """See ``FullTextTables``."""
         del base
         return self.connection.execute("SELECT 1 FROM term_index WHERE version = -1 LIMIT 1").fetchone() is not None
 
     def delete_replaced(self, base: int) -> bool:
-        """See ``TermIndex``; also of bases that were removed."""
+        """See ``FullTextTables``; also of bases that were removed."""
         del base
         end = time.monotonic() + BATCH_S
         row = self.connection.execute("SELECT id FROM term_index WHERE version = -1 LIMIT 1").fetchone()
@@ -182,24 +182,24 @@ class PostingTable:
 
 
 class PostgresTransaction:
-    """Implements ``Transaction``."""
+    """A connection inside of a transaction, with the index of terms."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
         self.terms = PostingTable(connection)
 
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Rows:
-        """See ``Transaction``."""
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Run a statement; return its cursor."""
         values = tuple(map(storable, parameters))
-        return cast("Rows", self._connection.execute(cast("Any", _placeholders(sql)), values, binary=True))
+        return self._connection.execute(cast("Any", _placeholders(sql)), values, binary=True)
 
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> None:
-        """See ``Transaction``."""
+        """Run a statement once for each row of values."""
         with self._connection.cursor() as cursor:
             cursor.executemany(cast("Any", _placeholders(sql)), [tuple(map(storable, row)) for row in parameters])
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(DatabaseBase):
     """The database at an address; one that cannot be reached now is asked again by each transaction.
 
     Raises StorageNewerError, or StorageError if it refuses.
@@ -222,7 +222,7 @@ class PostgresDatabase(Database):
             pass
 
     def close(self) -> None:
-        """See ``Database``."""
+        """See ``SQLiteDatabase``."""
         with self._idle_lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -231,13 +231,13 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def reading(self) -> Generator[PostgresTransaction, None, None]:
-        """See ``Database``."""
+        """See ``SQLiteDatabase``."""
         with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as connection:
             yield PostgresTransaction(connection)
 
     @contextmanager
     def writing(self, *, is_durable: bool = True) -> Generator[PostgresTransaction, None, None]:
-        """See ``Database``."""
+        """See ``SQLiteDatabase``."""
         if not self._writing.acquire(timeout=self._busy_timeout_s):
             raise StorageBusyError(self.name, f"another import has been writing for {self._busy_timeout_s:g} s")
         try:
@@ -251,29 +251,36 @@ class PostgresDatabase(Database):
             self._writing.release()
 
     def back_up(self, file: Path) -> None:
-        """See ``Database``."""
+        """Raise BadArgumentError: only SQLite copies its file."""
         del file
         reason, remedy = "is of no use for a database of PostgreSQL", "Run pg_dump, or 'rkllm-mcp knowledge export'"
         raise BadArgumentError("backup", reason, remedy)
 
     @contextmanager
     def _transaction(self, begin: str) -> Generator[Connection[Any], None, None]:
-        with self._slots, self._translated_errors():
-            connection = self._begun(f"{begin}; SET LOCAL search_path = {_SCHEMA}")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                with suppress(Exception):
-                    connection.execute("ROLLBACK")
-                raise
-            finally:
-                with self._idle_lock:
-                    is_usable = not self._is_closed and not connection.closed
-                    if is_usable:
-                        self._idle.append(connection)
-                if not is_usable:
-                    connection.close()
+        import psycopg
+
+        try:
+            with self._slots:
+                connection = self._begun(f"{begin}; SET LOCAL search_path = {_SCHEMA}")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    with suppress(Exception):
+                        connection.execute("ROLLBACK")
+                    raise
+                finally:
+                    with self._idle_lock:
+                        is_usable = not self._is_closed and not connection.closed
+                        if is_usable:
+                            self._idle.append(connection)
+                    if not is_usable:
+                        connection.close()
+        except psycopg.Error as error:
+            raise _ERRORS.get(fault_of(error), StorageError)(self.name, reason_of(error)) from error
+        except NewerSchemaError as error:
+            raise StorageNewerError(self.name, str(error)) from None
 
     def _begun(self, begin: str) -> Connection[Any]:
         """Return a connection in a transaction; idle ones may have been lost."""
@@ -308,17 +315,6 @@ class PostgresDatabase(Database):
             connection.close()
             raise
         return connection
-
-    @contextmanager
-    def _translated_errors(self) -> Generator[None, None, None]:
-        import psycopg
-
-        try:
-            yield
-        except psycopg.Error as error:
-            raise _ERRORS.get(fault_of(error), StorageError)(self.name, reason_of(error)) from error
-        except NewerSchemaError as error:
-            raise StorageNewerError(self.name, str(error)) from None
 
 
 _ERRORS: Mapping[Fault, type[StorageError]] = {

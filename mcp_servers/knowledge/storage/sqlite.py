@@ -34,7 +34,7 @@ from mcp_servers.knowledge.errors import (
     StorageFullError,
     StorageNewerError,
 )
-from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, Database
+from mcp_servers.knowledge.storage.database import BATCH_S, BUSY_TIMEOUT_S, NO_CHUNKS, ChunkKeys, DatabaseBase
 from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
 from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
 
@@ -43,12 +43,16 @@ MIGRATIONS = migrations_of(Path(__file__).with_name("schema.sql"))
 
 @dataclass(frozen=True)
 class FullTextTables:
-    """The full-text tables of the bases; implements ``TermIndex``. The background work merges their segments."""
+    """Chunks by the terms that they contain: the full-text tables of the bases.
+
+    Version 0 is the index of a base that is searched. One of another version, that of the analyzer, is built next to it
+    and then replaces it. The background work merges the segments of the tables.
+    """
 
     connection: sqlite3.Connection
 
     def create(self, base: int, version: int = 0) -> None:
-        """See ``TermIndex``."""
+        """Create an empty index; an unfinished one of another version is dropped."""
         for unfinished in self._tables(base, "rebuilt"):
             self.connection.execute(f"DROP TABLE {unfinished}")
         name = _table(base, version)
@@ -59,34 +63,34 @@ class FullTextTables:
         self.connection.executemany(f"INSERT INTO {name} ({name}, rank) VALUES (?, ?)", settings.items())
 
     def drop(self, base: int) -> None:
-        """See ``TermIndex``."""
+        """Drop all indexes of a base."""
         for kind in ("text", "rebuilt", "replaced", "vocabulary"):
             for name in self._tables(base, kind):
                 self.connection.execute(f"DROP TABLE {name}")
 
     def add(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """See ``TermIndex``."""
+        """Add chunks with their terms, which are separated by spaces."""
         self.connection.executemany(f"INSERT INTO {_table(base, version)} (rowid, terms) VALUES (?, ?)", chunks)
 
     def remove(self, base: int, chunks: Iterable[tuple[int, str]], version: int = 0) -> None:
-        """See ``TermIndex``; a contentless table needs the original terms."""
+        """Remove chunks with exactly the terms that were added."""
         name = _table(base, version)
         self.connection.executemany(f"INSERT INTO {name} ({name}, rowid, terms) VALUES ('delete', ?, ?)", chunks)
 
     def frequencies(self, base: int, terms: Sequence[str]) -> dict[str, int]:
-        """See ``TermIndex``."""
+        """Return the number of chunks that contain each term; a character that is not ASCII begins the term."""
         sql = f"SELECT COUNT(*) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
         return {term: self.connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
 
     def postings(self, base: int, terms: Sequence[str]) -> dict[str, ChunkKeys]:
-        """See ``TermIndex``."""
+        """Return the chunks that contain each term in ascending order, as ``frequencies``."""
         # One string is twice as fast as a row for each chunk.
         sql = f"SELECT GROUP_CONCAT(rowid) FROM text_{base:d} WHERE text_{base:d} MATCH ?"
         joined = {term: self.connection.execute(sql, (_phrase(term),)).fetchone()[0] for term in terms}
         return {term: np.fromstring(keys, np.int64, sep=",") if keys else NO_CHUNKS for term, keys in joined.items()}
 
     def last(self, base: int, version: int) -> int | None:
-        """See ``TermIndex``."""
+        """Return the last chunk of an unfinished index, 0 if it is empty; None if no such index exists."""
         name = _table(base, version)
         if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
             return None
@@ -94,7 +98,7 @@ class FullTextTables:
         return row[0] if row else 0
 
     def replace(self, base: int, version: int) -> None:
-        """See ``TermIndex``."""
+        """Search a finished index from now on; the old one is deleted by ``delete_replaced``."""
         rebuilt = _table(base, version)
         # All segments in one are searched twice as fast as ten.
         self.connection.execute(f"INSERT INTO {rebuilt} ({rebuilt}, rank) VALUES ('merge', ?)", (-_MERGED_PAGES,))
@@ -105,7 +109,7 @@ class FullTextTables:
         self.connection.execute(f"ALTER TABLE {rebuilt} RENAME TO text_{base:d}")
 
     def merge(self, base: int, seconds: float, version: int = 0) -> bool:
-        """See ``TermIndex``."""
+        """Make an index faster for some time; return False if nothing is left to do."""
         name, end = _table(base, version), time.monotonic() + seconds
         while True:
             before = self.connection.total_changes
@@ -116,11 +120,11 @@ class FullTextTables:
                 return is_left
 
     def has_replaced(self, base: int) -> bool:
-        """See ``TermIndex``."""
+        """Return True if ``delete_replaced`` has something to do."""
         return bool(self._tables(base, "replaced"))
 
     def delete_replaced(self, base: int) -> bool:
-        """See ``TermIndex``."""
+        """Delete a part of the replaced indexes, for ``BATCH_S``; return False if none exist."""
         end = time.monotonic() + BATCH_S
         for name in self._tables(base, "replaced"):
             for part, rows in (("data", _DELETED_PAGES), ("docsize", 20 * _DELETED_PAGES)):
@@ -140,7 +144,7 @@ class FullTextTables:
 
 
 class SQLiteTransaction(sqlite3.Connection):
-    """A connection with the index of terms; implements ``Transaction``."""
+    """A connection inside of a transaction, with the index of terms."""
 
     @property
     def terms(self) -> FullTextTables:
@@ -168,7 +172,7 @@ _LOG_BYTES = 16 << 20
 _CHECKPOINT_PAGES = 10_000
 
 
-class SQLiteDatabase(Database):
+class SQLiteDatabase(DatabaseBase):
     """The database of a folder, created if missing; raises StorageError if it is damaged, newer or unusable."""
 
     def __init__(self, folder: Path, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
@@ -213,7 +217,11 @@ class SQLiteDatabase(Database):
 
     @contextmanager
     def writing(self, *, is_durable: bool = True) -> Generator[SQLiteTransaction, None, None]:
-        """Open a write transaction; one that is not durable copies a long write-ahead log into the file before."""
+        """Open a write transaction: committed at the end, rolled back on an exception. There is one at a time.
+
+        One that is not durable waits for no disk: it may be lost if the power fails before the next durable one. The
+        background work uses it, and it copies a long write-ahead log into the file before.
+        """
         if not is_durable:
             self.checkpoint()
         if not self._writing.acquire(timeout=self._busy_timeout_s):

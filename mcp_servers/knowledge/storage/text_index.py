@@ -20,7 +20,8 @@ from functools import lru_cache
 import numpy as np
 
 from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase
-from mcp_servers.knowledge.storage.database import BATCH_S, NO_LIMIT, ChunkKeys, Transaction, marks
+from mcp_servers.knowledge.storage.database import BATCH_S, NO_LIMIT, ChunkKeys, marks
+from mcp_servers.knowledge.storage.stores import Transaction
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, Analysis, analyze, indexed_text
 
 # Prefix for a kanji counted separately: a lone kanji is also a term.
@@ -259,7 +260,7 @@ def visible_chunks(connection: Transaction, chunks: ChunkKeys, visible: SqlFilte
         part: list[int] = chunks[start : start + _FILTERED].tolist()
         sql = f"""
             SELECT chunk.id FROM chunk JOIN document ON document.id = chunk.document
-            WHERE chunk.id IN ({marks(part)}){visible.and_sql()}
+            WHERE chunk.id IN ({marks(part)}){visible.sql}
         """
         passed = {key for (key,) in connection.execute(sql, (*part, *visible.parameters))}
         allowed += [start + at for at, chunk in enumerate(part) if chunk in passed]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.errors import EngineUnreachableError
-from mcp_servers.knowledge.storage.database import BATCH_S, Transaction, marks
+from mcp_servers.knowledge.storage.database import BATCH_S, marks
+from mcp_servers.knowledge.storage.stores import Transaction
 from mcp_servers.knowledge.text_analysis import embedded_text
 
 # In one statement.

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.postgres import PostgresDatabase
 from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
+from mcp_servers.knowledge.storage.stores import Database
 from tests.support.postgres import PostgresServer
 
 

@@ -315,9 +315,6 @@ class HeldEmbedder:
             await self.may_answer.wait()
         return np.tile(np.array([[1.0, 0.0]], np.float32), (len(texts), 1))
 
-    async def aclose(self) -> None:
-        pass
-
 
 async def remove_document(library: Library, base_id: str) -> None:
     (only,) = await library.documents(base_id)

@@ -148,7 +148,6 @@ async def test_texts_become_unit_vectors_by_their_meaning_also_one_without_a_wor
     near = vectors @ (await embedder.embed(["海"], are_queries=True))[0]
     assert near[[0, *range(4, 13)]].min() > 0.99
     assert near[[1, 2]].max() < 0.1
-    await embedder.aclose()
 
 
 @needs_library
@@ -168,7 +167,6 @@ async def test_a_passage_is_judged_with_the_question_and_by_itself(tmp_path: Pat
     scores = await reranker.relevance("sea", passages)
     assert all(0 <= score <= 1 for score in scores)
     assert scores[-1] > 0.9 > 0.5 > max(scores[:-1])
-    await reranker.aclose()
 
 
 @needs_library

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from mcp_servers.knowledge.embedding import Embedder, Reranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.remote import RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError
 from mcp_servers.knowledge.service import embedder_from, reranker_from
 from tests.support.model_service import ModelService, vector
@@ -24,15 +24,15 @@ def service() -> Iterator[ModelService]:
         yield service
 
 
-def embedder_at(service: ModelService, model: str = "words", key: str = "") -> Embedder:
+def embedder_at(service: ModelService, model: str = "words", key: str = "") -> RemoteEmbedder:
     embedder = embedder_from(f"{service.url}#{model}", key=key)
-    assert embedder
+    assert isinstance(embedder, RemoteEmbedder)
     return embedder
 
 
-def reranker_at(service: ModelService) -> Reranker:
+def reranker_at(service: ModelService) -> RemoteReranker:
     reranker = reranker_from(f"{service.url}#judge")
-    assert reranker
+    assert isinstance(reranker, RemoteReranker)
     return reranker
 
 
@@ -61,7 +61,7 @@ async def test_a_service_is_asked_in_batches_with_its_key_and_answers_in_any_ord
     assert {asked.authorization for asked in service.asked} == {"Bearer secret"}
     assert service.asked[0].body | {"input": []} == {"model": "words", "input": [], "encoding_format": "float"}
     assert embedder.name == "words"
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 @pytest.mark.parametrize("way", [*WITHOUT_END, "many", "deep", "compressed"])
@@ -69,17 +69,17 @@ async def test_an_answer_without_end_is_one_error(way: str) -> None:
     with hostile_server() as outside:
         outside.way = way
         embedder = embedder_from(f"{outside.url}#words", timeout_s=1)
-        assert embedder
+        assert isinstance(embedder, RemoteEmbedder)
         with pytest.raises(EngineUnreachableError):
             await embedder.embed(["sea"])
-        await embedder.aclose()
+        await embedder.client.aclose()
         # It reads 32 MiB at most, and the buffers of the network hold some more.
         assert outside.sent < 100_000_000
 
 
 async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelService) -> None:
     embedder = embedder_from(f"{service.url}#words", batch=3, timeout_s=1)
-    assert embedder
+    assert isinstance(embedder, RemoteEmbedder)
     await embedder.embed(["sea"] * 7)
     assert [len(asked.body["input"]) for asked in service.asked] == [3, 3, 1]
     slow = threading.Event()
@@ -87,7 +87,7 @@ async def test_the_texts_and_the_time_of_a_request_can_be_chosen(service: ModelS
     with pytest.raises(EngineUnreachableError, match="no answer in 1 s"):
         await embedder.embed(["sea"])
     slow.set()
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_a_question_is_sent_as_the_model_was_trained_on(service: ModelServ
     embedder = embedder_at(service, model)
     await embedder.embed(["海は？"], are_queries=True)
     assert service.asked[0].body["input"] == [sent]
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 async def test_passages_get_the_prompt_of_their_model_and_their_own_vector_space(service: ModelService) -> None:
@@ -116,7 +116,7 @@ async def test_passages_get_the_prompt_of_their_model_and_their_own_vector_space
         "encoding_format": "",
     }
     assert embedder.name != "multilingual-e5-small"
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 _UNUSABLE: list[tuple[int, object, str]] = [
@@ -140,16 +140,16 @@ async def test_an_unusable_answer_is_an_unreachable_engine(
     with pytest.raises(EngineUnreachableError, match=reason) as caught:
         await embedder.embed(["sea"], are_queries=True)
     assert (caught.value.status, "secret" in str(caught.value)) == (503, False)
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 async def test_an_address_without_a_service_is_reported_without_its_password() -> None:
     embedder = embedder_from("http://me:secret@127.0.0.1:9/v1#words")
-    assert embedder
+    assert isinstance(embedder, RemoteEmbedder)
     with pytest.raises(EngineUnreachableError, match=r"Failed to connect to http://127\.0\.0\.1:9/v1") as caught:
         await embedder.embed(["sea"], are_queries=True)
     assert "secret" not in str(caught.value)
-    await embedder.aclose()
+    await embedder.client.aclose()
 
 
 async def test_a_reranker_gives_each_passage_its_relevance(service: ModelService) -> None:
@@ -158,7 +158,7 @@ async def test_a_reranker_gives_each_passage_its_relevance(service: ModelService
     body = service.asked[0].body
     assert (body["model"], body["query"], body["top_n"]) == ("judge", "sea level", 2)
     assert len(body["documents"][1]) == 1000
-    await reranker.aclose()
+    await reranker.client.aclose()
 
 
 async def test_raw_scores_of_a_reranker_become_shares(service: ModelService) -> None:
@@ -166,7 +166,7 @@ async def test_raw_scores_of_a_reranker_become_shares(service: ModelService) -> 
     service.answers["/v1/rerank"] = lambda _: (200, {"results": results})
     reranker = reranker_at(service)
     assert await reranker.relevance("sea", ["a", "b"]) == [0.0, pytest.approx(0.8808, abs=1e-4)]
-    await reranker.aclose()
+    await reranker.client.aclose()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_an_unusable_relevance_is_an_unreachable_engine(service: ModelServ
     reranker = reranker_at(service)
     with pytest.raises(EngineUnreachableError):
         await reranker.relevance("sea", ["a"])
-    await reranker.aclose()
+    await reranker.client.aclose()
 
 
 @pytest.mark.parametrize("nothing", ["", "none"])

@@ -37,7 +37,6 @@ async def test_an_english_question_finds_japanese_text(tmp_path: Path) -> None:
 async def test_empty_texts_have_vectors_too() -> None:
     encoder = SentenceEncoder()
     rows = await encoder.embed(["", " ", "text", *["more"] * 10])
-    await encoder.aclose()
     assert rows.shape[0] == 13
     assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-3)
 

@@ -40,7 +40,6 @@ async def test_the_vector_of_a_text_is_the_mean_of_its_tokens(tmp_path: Path) ->
     assert np.allclose(vectors[0], mean / np.linalg.norm(mean), atol=1e-6)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
     assert np.allclose(vectors[4], vectors[1], atol=1e-5)
-    await embedder.aclose()
 
 
 def test_a_folder_with_a_network_is_not_a_static_model(tmp_path: Path) -> None:

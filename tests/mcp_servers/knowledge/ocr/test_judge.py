@@ -72,7 +72,7 @@ def serving(service: FakeService) -> Generator[FakeService, None, None]:
 
 async def test_the_unsure_places_are_asked_in_one_request_that_asks_for_no_invention() -> None:
     with serving(FakeService(completion("ユーザーIDの一覧"))) as service:
-        result = await normalize("ユーザ-IDの一覧", ChatJudge(service.address()))
+        result = await normalize("ユーザ-IDの一覧", ChatJudge(service.address()).answer)
     assert (result.normalized_text, result.status) == ("ユーザーIDの一覧", "success")
     ((path, key, body),) = service.asked
     assert (path, key) == ("/v1/chat/completions", f"Bearer {KEY}")
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_not_one_is_a_service_that_is_not_available(
     answer: object, status: int, reason: str
 ) -> None:
     with serving(FakeService(answer, status)) as service:
-        result = await normalize("ユーザ-ID", ChatJudge(service.address()))
+        result = await normalize("ユーザ-ID", ChatJudge(service.address()).answer)
     assert result.normalized_text == "ユーザーID"
     assert result.status == f"LLM service unavailable: {reason}; decided by rules alone"
 

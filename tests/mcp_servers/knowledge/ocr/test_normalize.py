@@ -56,14 +56,14 @@ async def test_the_missions_examples_are_answered_without_a_model(text: str, cor
 
 async def test_a_model_is_not_asked_where_the_rules_are_sure() -> None:
     judge = ScriptedJudge(out_of_order)
-    assert (await normalize("コンピュ-タ-とロンドン-パリ", judge)).status == "success"
+    assert (await normalize("コンピュ-タ-とロンドン-パリ", judge.answer)).status == "success"
     assert judge.asked == []
 
 
 async def test_a_model_decides_where_they_are_not_and_sees_the_mark_as_it_was_read() -> None:
     judge = ScriptedJudge(lambda text: text)
     text = f"サ-ビスの{UNSURE}"
-    assert await normalize(text, judge) == NormalizedText(text, "サービスのユーザ-IDの一覧")
+    assert await normalize(text, judge.answer) == NormalizedText(text, "サービスのユーザ-IDの一覧")
     assert judge.asked == ["サービスのユーザ-IDの一覧"]
     assert (await normalize(text)).normalized_text == "サービスのユーザーIDの一覧"
     assert (await normalize(text)).unsure == (8,)
@@ -72,7 +72,7 @@ async def test_a_model_decides_where_they_are_not_and_sees_the_mark_as_it_was_re
 async def test_a_model_decides_the_letter_where_the_text_has_no_evidence_and_it_stays_unsure_without_one() -> None:
     corrected = WITHOUT_EVIDENCE.replace("-", "ア")
     judge = ScriptedJudge(lambda text: text.replace("キャリ-", "キャリア"))
-    assert await normalize(WITHOUT_EVIDENCE, judge) == NormalizedText(WITHOUT_EVIDENCE, corrected)
+    assert await normalize(WITHOUT_EVIDENCE, judge.answer) == NormalizedText(WITHOUT_EVIDENCE, corrected)
     alone = await normalize(WITHOUT_EVIDENCE)
     assert alone.status == "success"
     assert (alone.normalized_text, alone.unsure) == (WITHOUT_EVIDENCE.replace("-", "ー"), (7,))
@@ -84,20 +84,20 @@ async def test_a_model_decides_the_letter_where_the_text_has_no_evidence_and_it_
     ids=["refusal", "another word", "another case", "no mark", "shorter", "nothing"],
 )
 async def test_an_answer_that_changes_other_text_is_discarded_with_a_report(answer: str) -> None:
-    result = await normalize(UNSURE, ScriptedJudge(lambda _: answer))
+    result = await normalize(UNSURE, ScriptedJudge(lambda _: answer).answer)
     assert result.normalized_text == "ユーザーIDの一覧"
     assert result.status == "success"
     assert result.unsure == (3,)
 
 
 async def test_a_dash_left_as_it_was_is_not_an_answer_to_which_letter_it_is() -> None:
-    result = await normalize(WITHOUT_EVIDENCE, ScriptedJudge(lambda text: text))
+    result = await normalize(WITHOUT_EVIDENCE, ScriptedJudge(lambda text: text).answer)
     assert result.normalized_text == WITHOUT_EVIDENCE.replace("-", "ー")
     assert (result.status, result.unsure) == ("success", (7,))
 
 
 async def test_without_the_models_service_the_rules_answer_and_the_status_says_so() -> None:
-    result = await normalize(UNSURE, ScriptedJudge(out_of_order))
+    result = await normalize(UNSURE, ScriptedJudge(out_of_order).answer)
     assert result.normalized_text == "ユーザーIDの一覧"
     assert result.status == "LLM service unavailable: no route; decided by rules alone"
 
@@ -110,7 +110,7 @@ async def test_ten_thousand_characters_are_taken_and_no_more() -> None:
 
 async def test_a_model_is_asked_about_a_bounded_number_of_places() -> None:
     judge = ScriptedJudge(lambda text: text)
-    result = await normalize("\n".join([UNSURE] * 60), judge)
+    result = await normalize("\n".join([UNSURE] * 60), judge.answer)
     assert judge.asked[0].splitlines() == [UNSURE] * 40
     assert result.normalized_text.splitlines() == [UNSURE] * 40 + ["ユーザーIDの一覧"] * 20
     assert (result.status, len(result.unsure)) == ("success", 20)

@@ -8,7 +8,7 @@ import pytest
 from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.library import Library, LibrarySettings
 from mcp_servers.knowledge.search.vector_index import VectorIndex
-from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.stores import Database
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,

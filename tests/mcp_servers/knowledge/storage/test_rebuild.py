@@ -8,8 +8,8 @@ import pytest
 
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.storage.bases import base_by_key
-from mcp_servers.knowledge.storage.database import Database, Transaction
 from mcp_servers.knowledge.storage.sqlite import SQLiteDatabase
+from mcp_servers.knowledge.storage.stores import Database, Transaction
 from mcp_servers.knowledge.storage.text_index import (
     TermStatistics,
     chunks_to_rebuild,
