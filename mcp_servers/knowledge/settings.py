@@ -153,7 +153,22 @@ def parse_flags(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """Combine file, environment and flags into Settings; raise SettingsError if one is unusable."""
-    values = _file(flags.get("config") or environ.get(f"{PREFIX}CONFIG", ""))
+    values: dict[str, Any] = {}
+    if path := flags.get("config") or environ.get(f"{PREFIX}CONFIG", ""):
+        file = Path(path).expanduser()
+        try:
+            table = parse_toml(file.read_bytes())
+        except OSError as error:
+            raise SettingsError(f"The settings {file} cannot be read ({error.strerror}): check the path.") from None
+        except (TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"The settings {file} are not TOML ({error}): correct the line.") from None
+        unknown = [key for key in table if key not in _BY_NAME]
+        if unknown:
+            names = ", ".join(_BY_NAME)
+            raise SettingsError(f"The settings {file} have an unknown key {unknown[0]!r}: known are {names}.")
+        # Relative paths in the file start at its folder.
+        folder = file.absolute().parent
+        values = {key: _read_option(_BY_NAME[key], value, f"{key} in {file}", folder) for key, value in table.items()}
     for option in OPTIONS:
         variable = f"{PREFIX}{option.name.upper()}"
         if environ.get(variable):
@@ -236,25 +251,6 @@ def _http(values: Mapping[str, Any]) -> HttpSettings:
             " 127.0.0.1."
         )
     return http
-
-
-def _file(path: str) -> dict[str, Any]:
-    """Read the TOML file; relative paths in it start at its folder."""
-    if not path:
-        return {}
-    file = Path(path).expanduser()
-    try:
-        table = parse_toml(file.read_bytes())
-    except OSError as error:
-        raise SettingsError(f"The settings {file} cannot be read ({error.strerror}): check the path.") from None
-    except (TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The settings {file} are not TOML ({error}): correct the line.") from None
-    unknown = [key for key in table if key not in _BY_NAME]
-    if unknown:
-        names = ", ".join(_BY_NAME)
-        raise SettingsError(f"The settings {file} have an unknown key {unknown[0]!r}: known are {names}.")
-    folder = file.absolute().parent
-    return {key: _read_option(_BY_NAME[key], value, f"{key} in {file}", folder) for key, value in table.items()}
 
 
 def _read_option(option: Option, value: Any, where: str, folder: Path | None = None) -> Any:

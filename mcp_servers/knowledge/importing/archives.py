@@ -6,7 +6,6 @@ refused, because entities expand as well.
 
 from __future__ import annotations
 
-import html
 import io
 import posixpath
 import re
@@ -19,7 +18,6 @@ from xml.etree import ElementTree as ET
 from mcp_servers.knowledge.errors import EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.documents import Blob, ParseLimits, some_names
 
-_TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
 _MAX_PARTS = 10_000
 # XML of real documents compresses to a twentieth at most; only crafted archives are far beyond.
 _MAX_RATIO = 200
@@ -50,14 +48,6 @@ def checked_archive(blob: Blob, limits: ParseLimits) -> zipfile.ZipFile:
     if any(part.file_size > _RATIO_FROM and part.file_size > _MAX_RATIO * part.compress_size for part in parts):
         raise TooLargeError(blob.name, f"a part of it unpacks to more than {_MAX_RATIO} times its size")
     return archive
-
-
-def title_in(archive: zipfile.ZipFile, name: str) -> str:
-    """Return the title that a part with the document's properties has, or an empty string."""
-    if name not in archive.namelist():
-        return ""
-    match = _TITLE.search(archive.read(name).decode("utf-8", errors="replace"))
-    return " ".join(html.unescape(match.group(1)).split()) if match else ""
 
 
 def parse_part(archive: zipfile.ZipFile, name: str) -> ET.Element:
@@ -141,7 +131,8 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
         return {}
     targets: dict[str, tuple[str, str]] = {}
     for relationship in elements_named(parse_part(archive, related), "Relationship"):
-        target = joined_name(folder, relationship.get("Target", "").replace("\\", "/"))
+        target = relationship.get("Target", "").replace("\\", "/")
+        target = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
         if relationship.get("TargetMode") == "External":
             continue
         with suppress(KeyError):
@@ -149,11 +140,6 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
             target = target if target in names else find_part(archive, target)
             targets[relationship.get("Id", "")] = relationship.get("Type", "").rpartition("/")[2], target
     return targets
-
-
-def joined_name(folder: str, reference: str) -> str:
-    """Return the name in the archive that a reference from a folder leads to."""
-    return posixpath.normpath(posixpath.join("/", folder, reference)).lstrip("/")
 
 
 def main_part(archive: zipfile.ZipFile, usual: str) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import posixpath
 import zipfile
 from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.errors import EncryptedDocumentError
-from mcp_servers.knowledge.importing.archives import elements_named, find_part, joined_name, parse_part
+from mcp_servers.knowledge.importing.archives import elements_named, find_part, parse_part
 from mcp_servers.knowledge.importing.documents import Blob, DocumentBuilder, some_names
 from rkllm_base.encodings import decode
 
@@ -29,7 +30,15 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
         raise KeyError(_CONTAINER)
     # Some books are packed with the folder around them.
     root = container.removesuffix(_CONTAINER)
-    locked = _encrypted_parts(archive, root)
+    locked: set[str] = set()
+    encryption = f"{root}{_ENCRYPTION}"
+    listed = parse_part(archive, encryption) if encryption in archive.namelist() else ET.Element("encryption")
+    for data in elements_named(listed, "EncryptedData"):
+        methods = [method.get("Algorithm", "") for method in elements_named(data, "EncryptionMethod")]
+        if not methods or methods[0] not in _FONT_ALGORITHMS:
+            for reference in elements_named(data, "CipherReference"):
+                name = root + reference.get("URI", "").lstrip("/")
+                locked |= {name, unquote(name)}
     package = find_part(
         archive, root + next(elements_named(parse_part(archive, container), "rootfile")).get("full-path", "")
     )
@@ -48,7 +57,9 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
             item = items.get(item.get("fallback"), item)
         href = "" if item is None else item.get("href", "").replace("\\", "/")
         try:
-            name = find_part(archive, joined_name(posixpath.dirname(package), href))
+            name = find_part(
+                archive, posixpath.normpath(posixpath.join("/", posixpath.dirname(package), href)).lstrip("/")
+            )
         except KeyError:
             lost.append(href or f"chapter {number}")
             continue
@@ -72,19 +83,3 @@ def read_book(archive: zipfile.ZipFile, builder: DocumentBuilder, blob: Blob) ->
     warnings = [f"Chapters that the book names are missing or damaged: {some_names(lost)}."] if lost else []
     warnings += [f"Chapters are encrypted and were not read: {some_names(encrypted)}."] if encrypted else []
     return title, warnings
-
-
-def _encrypted_parts(archive: zipfile.ZipFile, root: str) -> frozenset[str]:
-    name = root + _ENCRYPTION
-    if name not in archive.namelist():
-        return frozenset()
-    references: list[str] = []
-    for data in elements_named(parse_part(archive, name), "EncryptedData"):
-        method = next(
-            (method_element.get("Algorithm", "") for method_element in elements_named(data, "EncryptionMethod")), ""
-        )
-        if method not in _FONT_ALGORITHMS:
-            references += (
-                root + reference.get("URI", "").lstrip("/") for reference in elements_named(data, "CipherReference")
-            )
-    return frozenset({*references, *map(unquote, references)})

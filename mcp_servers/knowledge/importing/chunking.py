@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from mcp_servers.knowledge.importing.documents import CELL
@@ -73,7 +73,11 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
             for part in _fill_chunks(pieces, room):
                 yield _Piece(f"{repeated}{part}\n", 1, is_alone=True)
         else:
-            yield from (_Piece(part, _share(part, limits)) for part in _sentences(text, limits))
+            for sentence in _split(_SENTENCE_END, text):
+                # A sentence above a full chunk is cut into clauses or characters.
+                clauses = [sentence] if _share(sentence, limits) <= 1 else _split(_CLAUSE_END, sentence)
+                for part in chain.from_iterable(_parts(clause, limits, 1) for clause in clauses):
+                    yield _Piece(part, _share(part, limits))
 
 
 def _shorten_header(lines: Sequence[str], limits: ChunkLimits) -> str:
@@ -100,16 +104,6 @@ def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> list[str]:
         filled += piece.share
         is_complete = piece.is_alone
     return ["".join(texts).strip("\n").rstrip() for texts in chunks]
-
-
-def _sentences(text: str, limits: ChunkLimits) -> Iterator[str]:
-    """Split a paragraph into sentences, and sentences above a full chunk into clauses or characters."""
-    for sentence in _split(_SENTENCE_END, text):
-        if _share(sentence, limits) <= 1:
-            yield sentence
-            continue
-        for clause in _split(_CLAUSE_END, sentence):
-            yield from _parts(clause, limits, 1)
 
 
 def _parts(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:

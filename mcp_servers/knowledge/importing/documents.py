@@ -113,6 +113,7 @@ class DocumentBuilder:
         self.title = ""
         self._parts = self._characters = 0
         self._levels: list[tuple[int, str]] = []
+        self._path: tuple[str, ...] = ()  # headings of these levels
         self._empty_heading: Passage | None = None
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
@@ -125,9 +126,11 @@ class DocumentBuilder:
         self._empty_heading = None
         while self._levels and self._levels[-1][0] >= level:
             self._levels.pop()
+        self._path = tuple(heading for _, heading in self._levels)
         if text:
             self._empty_heading = Passage(text, self._path, page)
             self._levels.append((level, text))
+            self._path = (*self._path, text)
             if level == 1 and not self.title:
                 self.title = text
         if line != text:
@@ -170,10 +173,6 @@ class DocumentBuilder:
         self._characters += len(text) + sum(len(heading) for _, heading in self._levels)
         if self._parts > 2 * MAX_PASSAGES or (self.passages and self._characters > 2 * MAX_CHARACTERS):
             raise DocumentFullError
-
-    @property
-    def _path(self) -> tuple[str, ...]:
-        return tuple(text for _, text in self._levels)
 
 
 CELL = " | "

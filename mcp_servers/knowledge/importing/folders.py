@@ -72,40 +72,37 @@ def walk(folder: Path, max_files: int = _MAX_FILES) -> Iterator[FoundFile | Skip
             continue
         inner: list[Path] = []
         for entry in entries:
-            found = None if is_ignored(entry.name) else _classify(entry)
-            if isinstance(found, Path):
-                inner.append(found)
-            elif found is not None:
-                files += isinstance(found, FoundFile)
-                if files > max_files:
-                    yield SkippedPath(folder, f"has more than {max_files:,} files")
-                    return
-                yield found
+            if is_ignored(entry.name):
+                continue
+            path = Path(entry.path)
+            try:
+                entry.name.encode()
+                about = entry.stat(follow_symlinks=False)
+            except UnicodeError:
+                printable = os.fsencode(entry.path).decode("utf-8", "replace")
+                yield SkippedPath(Path(printable), "has a name that is not valid UTF-8")
+                continue
+            except OSError as error:
+                yield SkippedPath(path, f"cannot be opened: {error.strerror}")
+                continue
+            if stat.S_ISLNK(about.st_mode):
+                yield SkippedPath(path, "is a link")
+            elif stat.S_ISDIR(about.st_mode):
+                inner.append(path)
+            elif not stat.S_ISREG(about.st_mode):
+                yield SkippedPath(path, "is not a regular file")
+            elif files == max_files:
+                yield SkippedPath(folder, f"has more than {max_files:,} files")
+                return
+            else:
+                files += 1
+                yield FoundFile(path, (about.st_size, about.st_mtime_ns, about.st_ino))
         waiting += reversed(inner)
 
 
 def is_ignored(name: str) -> bool:
     """True if a name is ignored without a report."""
     return any(fnmatch(name.lower(), pattern) for pattern in IGNORED)
-
-
-def _classify(entry: os.DirEntry[str]) -> Path | FoundFile | SkippedPath:
-    path = Path(entry.path)
-    try:
-        entry.name.encode()
-        if entry.is_symlink():
-            return SkippedPath(path, "is a link")
-        about = entry.stat()
-    except UnicodeError:
-        printable = os.fsencode(entry.path).decode("utf-8", "replace")
-        return SkippedPath(Path(printable), "has a name that is not valid UTF-8")
-    except OSError as error:
-        return SkippedPath(path, f"cannot be opened: {error.strerror}")
-    if stat.S_ISDIR(about.st_mode):
-        return path
-    if not stat.S_ISREG(about.st_mode):
-        return SkippedPath(path, "is not a regular file")
-    return FoundFile(path, (about.st_size, about.st_mtime_ns, about.st_ino))
 
 
 Outcome = Literal["imported", "unchanged", "removed", "skipped", "failed"]
@@ -145,11 +142,6 @@ class FolderReport:
     """Results for all files of a folder, in order."""
 
     files: tuple[FileReport, ...]
-
-    @property
-    def is_settled(self) -> bool:
-        """False if files are still being written."""
-        return not any(file.reason == _GROWING for file in self.files)
 
     def count(self, outcome: Outcome) -> int:
         """Return the number of files with this outcome."""
@@ -317,45 +309,35 @@ async def watch_folder(
     known_files: SeenFiles = {}
     last_reported = ""
 
-    async def run_round() -> bool:
-        nonlocal last_reported
-        report = await import_folder(folder, store, reader, rules.importing, known_files=known_files)
-        last_reported = ""
-        if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
-            await on_round(report)
-        return report.is_settled
-
     while True:
-        problem = await _rounds(folder, rules, run_round)
+        problem: KnowledgeError | None = None
+        changed, stop = asyncio.Event(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            # Started before the first round, so changes during it are noticed.
+            tasks.start_soon(_signal_changes, folder, rules, changed, stop)
+            await anyio.lowlevel.checkpoint()
+            try:
+                while problem is None:
+                    changed.clear()
+                    try:
+                        report = await import_folder(folder, store, reader, rules.importing, known_files=known_files)
+                        last_reported = ""
+                        if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
+                            await on_round(report)
+                    except KnowledgeError as error:
+                        problem = error
+                    else:
+                        is_growing = any(file.reason == _GROWING for file in report.files)
+                        with anyio.move_on_after(rules.importing.settle_s if is_growing else math.inf):
+                            await changed.wait()
+            finally:
+                # The thread cannot be cancelled; this ends it at its next step.
+                stop.set()
+            tasks.cancel_scope.cancel()
         if problem and str(problem) != last_reported:
             last_reported = str(problem)
             await on_round(problem)
         await anyio.sleep(rules.interval_s)
-
-
-async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[bool]]) -> KnowledgeError | None:
-    """Run rounds until one fails; return its error."""
-    problem: KnowledgeError | None = None
-    changed, stop = asyncio.Event(), anyio.Event()
-    async with anyio.create_task_group() as tasks:
-        # Started before the first round, so changes during it are noticed.
-        tasks.start_soon(_signal_changes, folder, rules, changed, stop)
-        await anyio.lowlevel.checkpoint()
-        try:
-            while problem is None:
-                changed.clear()
-                try:
-                    is_settled = await run_round()
-                except KnowledgeError as error:
-                    problem = error
-                else:
-                    with anyio.move_on_after(math.inf if is_settled else rules.importing.settle_s):
-                        await changed.wait()
-        finally:
-            # The thread cannot be cancelled; this ends it at its next step.
-            stop.set()
-        tasks.cancel_scope.cancel()
-    return problem
 
 
 async def _signal_changes(folder: Path, rules: WatchRules, changed: asyncio.Event, stop: anyio.Event) -> None:

@@ -117,7 +117,11 @@ class _MessageReader:
 
     def read(self, message: Message) -> str:
         """Read a whole message; return its subject."""
-        headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
+        headers: dict[str, str] = {}
+        for name in ("From", "To", "Cc", "Date", "Subject"):
+            # The library knows only the charsets of Python, and parses addresses in quadratic time.
+            raw: Iterator[str | Header] = (value for key, value in message.raw_items() if key.lower() == name.lower())
+            headers[name] = " ".join(_ENCODED_WORDS.sub(_decoded_words, _written(next(raw, ""))).split())
         is_page = _SAVED_PAGE.search(headers["From"]) is not None
         lines = [] if is_page else [f"{name}: {value}" for name, value in headers.items() if value]
         self.passages += [Passage("\n".join(lines))] if lines else []
@@ -220,15 +224,6 @@ class _MessageReader:
         content = _YENC_ESCAPED.sub(lambda escaped: bytes([(escaped[1][0] - 64) % 256]), encoded)
         self.attachments.append((content.translate(_YENC_TABLE), decode_word(match[1], "").strip()))
         return b"\n"
-
-
-def _header(message: Message, name: str) -> str:
-    """Return a header with its encoded words as text.
-
-    The library knows only the charsets of Python, and parses addresses in quadratic time.
-    """
-    raw: Iterator[str | Header] = (value for key, value in message.raw_items() if key.lower() == name.lower())
-    return " ".join(_ENCODED_WORDS.sub(_decoded_words, _written(next(raw, ""))).split())
 
 
 def _written(header: str | Header) -> str:

@@ -120,7 +120,15 @@ class MarkdownReader:
             if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
                 self.end()
             return
-        line = self._without_comment(line)
+        # A comment may end in a later line.
+        if self._until == _COMMENT_END:
+            _, comment_end, line = line.partition(_COMMENT_END)
+            self._until = "" if comment_end else _COMMENT_END
+        if _COMMENT_START in line:
+            line = _COMMENT.sub("", line)
+            if _COMMENT_START in line and "`" not in line and not self._until:
+                self._until = _COMMENT_END
+                line = line.partition(_COMMENT_START)[0]
         if self._until == _TABLE_END:
             self._feed_table(line)
         elif line.lstrip(" \t")[:1] in _BLOCK_MARKS and self._begin_block(line):
@@ -153,21 +161,6 @@ class MarkdownReader:
         else:
             return False
         return True
-
-    def _without_comment(self, line: str) -> str:
-        """Return a line without comments, which may end in a later one."""
-        if self._until == _COMMENT_END:
-            _, comment_end, line = line.partition(_COMMENT_END)
-            if not comment_end:
-                return ""
-            self._until = ""
-        if _COMMENT_START not in line:
-            return line
-        line = _COMMENT.sub("", line)
-        if _COMMENT_START in line and "`" not in line and not self._until:
-            self._until = _COMMENT_END
-            line = line.partition(_COMMENT_START)[0]
-        return line
 
     def _feed_table(self, line: str) -> None:
         """Collect the lines of a table in HTML, and read it at its end."""

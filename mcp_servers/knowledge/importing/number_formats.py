@@ -147,7 +147,16 @@ def _date_text(value: float, tokens: tuple[_Token, ...], *, is_1904: bool) -> st
     elapsed = next((token for token in tokens if token.kind == "elapsed"), None)
     letters = [token.text[0] for token in tokens if token.kind == "date"]
     if elapsed:
-        return _elapsed_text(value, elapsed.text[0], letters)
+        total = round(abs(value) * 86_400)
+        sign, seconds = "-" if value < 0 else "", f":{total % 60:02d}" if "s" in letters else ""
+        match elapsed.text[0]:
+            case "h":
+                minutes = f":{total // 60 % 60:02d}" if "m" in letters or seconds else ""
+                return f"{sign}{total // 3600}{minutes}{seconds}"
+            case "m":
+                return f"{sign}{total // 60}{seconds}"
+            case _:
+                return f"{sign}{total}"
     if not 0 <= value < _MAX_DAYS:
         return ""
     if not is_1904 and value < _LAST_WRONG_DAY:
@@ -163,17 +172,6 @@ def _date_text(value: float, tokens: tuple[_Token, ...], *, is_1904: bool) -> st
     return f"{day} {clock}" if has_clock and not is_midnight else day
 
 
-def _elapsed_text(value: float, first: str, letters: list[str]) -> str:
-    seconds = round(abs(value) * 86_400)
-    sign = "-" if value < 0 else ""
-    if first == "h":
-        minutes = f":{seconds // 60 % 60:02d}" if "m" in letters or "s" in letters else ""
-        return f"{sign}{seconds // 3600}{minutes}{f':{seconds % 60:02d}' if 's' in letters else ''}"
-    if first == "m":
-        return f"{sign}{seconds // 60}{f':{seconds % 60:02d}' if 's' in letters else ''}"
-    return f"{sign}{seconds}"
-
-
 def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
     fraction = next((token.text for token in tokens if token.kind == "digits" and "/" in token.text), "")
     if fraction:
@@ -186,7 +184,7 @@ def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
     exponent = next((token.text for token in tokens if token.kind == "exponent"), "")
     try:
         number = Decimal(repr(value)) * 100 ** sum(token.kind == "percent" for token in tokens)
-        digits = _with_exponent(number, pattern, exponent) if exponent else _digits(number, pattern)
+        digits = _digits(number, pattern, exponent)
     except InvalidOperation:
         return general_text(value)
     is_negative, parts, is_written = digits.startswith("-"), list[str](), False
@@ -230,7 +228,11 @@ def _fraction_text(value: float, denominator: str, *, has_whole: bool) -> str:
     return ("-" if value < 0 else "") + " ".join(filter(None, (str(quotient) if quotient else "", fraction)))
 
 
-def _digits(number: Decimal, pattern: str) -> str:
+def _digits(number: Decimal, pattern: str, exponent: str) -> str:
+    if exponent:
+        mantissa, _, power = f"{number:.{len(pattern.partition('.')[2])}E}".partition("E")
+        sign = "-" if power.startswith("-") else "+" if "+" in exponent else ""
+        return f"{mantissa}E{sign}{power.lstrip('+-').zfill(exponent.count('0'))}"
     # A comma after the last digit divides by a thousand.
     scaled = pattern.rstrip(",")
     number /= 1000 ** (len(pattern) - len(scaled))
@@ -246,11 +248,3 @@ def _digits(number: Decimal, pattern: str) -> str:
         before = ""
     is_negative = text.startswith("-") and any(character in "123456789" for character in text)
     return ("-" if is_negative else "") + before + (f".{after}" if after else "")
-
-
-def _with_exponent(number: Decimal, pattern: str, exponent: str) -> str:
-    _, _, fraction = pattern.partition(".")
-    mantissa, _, power = f"{number:.{len(fraction)}E}".partition("E")
-    digits = exponent.count("0")
-    sign = "-" if power.startswith("-") else "+" if "+" in exponent else ""
-    return f"{mantissa}E{sign}{power.lstrip('+-').zfill(digits)}"

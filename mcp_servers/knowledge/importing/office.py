@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import zipfile
 from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ from mcp_servers.knowledge.importing.archives import (
     relation_id,
     relations,
     text_lines,
-    title_in,
     whole_number,
 )
 from mcp_servers.knowledge.importing.book import read_book
@@ -46,6 +46,7 @@ _Parsed: TypeAlias = tuple[str, list[Passage], tuple[str, ...]]
 # The document's own title and warnings.
 _Reader: TypeAlias = Callable[[zipfile.ZipFile, DocumentBuilder, Blob], tuple[str, list[str]]]
 
+_TITLE = re.compile(r"<dc:title\b[^<>]*>([^<]{1,1000})<")
 _EMBEDDED = re.compile(r"/embeddings/[^/]+$")
 _CHART_PART = re.compile(r"(?:word|ppt|xl)/charts/[^/]+\.xml")
 
@@ -64,25 +65,23 @@ def read_office(blob: Blob, kind: str, limits: ParseLimits) -> _Parsed:
         else:
             reader, properties = _READERS[kind]
             with checked_archive(blob, limits) as archive:
-                stated = title_in(archive, properties)
+                names = archive.namelist()
+                described = archive.read(properties).decode("utf-8", errors="replace") if properties in names else ""
+                stated = _TITLE.search(described)
                 with suppress(DocumentFullError):
                     title, warnings = reader(archive, builder, blob)
-                warnings += _embedded_warnings(archive)
-                title = title or stated
+                # The data of charts is read as a table.
+                embedded = [name for name in names if _EMBEDDED.search(name)]
+                charts = [part for part in names if _CHART_PART.fullmatch(part)] if embedded else []
+                of_charts = {target for part in charts for _, target in relations(archive, part).values()}
+                warnings += embedded_warnings([name.rpartition("/")[2] for name in embedded if name not in of_charts])
+                title = title or (" ".join(html.unescape(stated[1]).split()) if stated else "")
     except (KeyError, ValueError, IndexError, ET.ParseError, zipfile.BadZipFile) as error:
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
     passages = builder.finish()
     if not passages and builder.hidden.reason:
         raise NoTextError(blob.name, builder.hidden.reason)
     return title or builder.title, passages, (*warnings, *builder.hidden.warnings())
-
-
-def _embedded_warnings(archive: zipfile.ZipFile) -> list[str]:
-    """Return a warning that names embedded files, except the data of charts, which is read as a table."""
-    names = [name for name in archive.namelist() if _EMBEDDED.search(name)]
-    charts = [part for part in archive.namelist() if _CHART_PART.fullmatch(part)] if names else []
-    of_charts = {target for part in charts for _, target in relations(archive, part).values()}
-    return embedded_warnings([name.rpartition("/")[2] for name in names if name not in of_charts])
 
 
 def _read_slides(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -110,7 +110,19 @@ def _remove_hidden(content: ET.Element, trees: Sequence[ET.Element], hidden: Hid
     for parent in list(content.iter()):
         before: ET.Element | None = None
         for child in list(parent):
-            name = _hidden_name(child, styles, layers)
+            tag = local_name(child)
+            is_hidden = attribute(child, "display") in _NOT_SHOWN or attribute(child, "is-hidden") == "true"
+            marks = elements_named(child, "hidden-paragraph") if tag in {"p", "h"} else ()
+            # What a hidden element is called in the warning; empty for one that is shown.
+            name = ""
+            if any(attribute(mark, "is-hidden") == "true" for mark in marks):
+                name = "hidden text"
+            elif tag == "table-row":
+                name = "rows of a table" if attribute(child, "visibility") in _COLLAPSED else ""
+            elif attribute(child, "layer") in layers:
+                name = f"layer {attribute(child, 'layer')}"
+            elif is_hidden or attribute(child, "style-name") in styles:
+                name = _HIDDEN.get(tag, "").format(attribute(child, "name"))
             is_read = any(True for text in child.itertext() if text.strip()) if name else False
             if not (name and is_read and hidden.leaves_out(name)):
                 before = child
@@ -143,23 +155,6 @@ def _mark_raised(content: ET.Element, trees: Sequence[ET.Element]) -> None:
                 mark = raised_mark(text, before, is_lowered=position.startswith(("sub", "-")))
                 child.text = mark + (child.text or "")
             before = (child.tail or text or before)[-1:]
-
-
-def _hidden_name(element: ET.Element, styles: Set[str], layers: Set[str]) -> str:
-    """Return what a hidden element is called in the warning; empty for one that is shown."""
-    tag, name = local_name(element), attribute(element, "name")
-    if tag in {"p", "h"} and any(
-        attribute(mark, "is-hidden") == "true" for mark in elements_named(element, "hidden-paragraph")
-    ):
-        return "hidden text"
-    if tag == "table-row":
-        return "rows of a table" if attribute(element, "visibility") in _COLLAPSED else ""
-    is_hidden = attribute(element, "display") in _NOT_SHOWN or attribute(element, "is-hidden") == "true"
-    if attribute(element, "layer") in layers:
-        return f"layer {attribute(element, 'layer')}"
-    if not is_hidden and attribute(element, "style-name") not in styles:
-        return ""
-    return _HIDDEN.get(tag, "").format(name)
 
 
 def _empty_hidden_columns(table: ET.Element, hidden: HiddenParts) -> None:
@@ -248,12 +243,28 @@ class _ContentReader:
             element, item = waiting.pop()
             tag = local_name(element)
             if tag == "h":
-                self._add_heading(element, item.mark)
+                level = whole_number(attribute(element, "outline-level"), 1)
+                if attribute(element, "is-list-header") != "true":
+                    start = self._outline[level].start if level in self._outline else 1
+                    self._headings[level] = self._headings.get(level, start - 1) + 1
+                self._headings = {at: number for at, number in self._headings.items() if at <= level}
+                numbers = [self._headings.get(at, 1) for at in range(1, level + 1)]
+                text = _flowing(element)
+                mark = item.mark or _mark(self._outline, numbers)
+                self._builder.heading(level, mark + text if text else "", self._page)
+                _add_notes(element, self._builder, self._page)
             elif tag == "p":
                 self._builder.add(item.mark + _flowing(element), self._page)
                 _add_notes(element, self._builder, self._page)
             elif tag == "table":
-                self._read_table(element)
+                rows = list(elements_named(element, "table-row"))
+                is_sheet = id(element) in self._sheets
+                # An empty sheet is no passage.
+                has_values = is_sheet and any(attribute(cell, "value-type") for row in rows for cell in row)
+                if has_values and (name := attribute(element, "name")):
+                    self._builder.heading(2, name, self._page)
+                self._builder.add_table(expand_spans(_rows_of_cells(rows)), self._page)
+                _add_notes(element, self._builder, self._page)
             elif tag == "list":
                 waiting += reversed(list(self._items(element, item)))
             elif tag not in _UNREAD:
@@ -265,26 +276,6 @@ class _ContentReader:
                 if first is not None:
                     below[first] = (below[first][0], item)
                 waiting += reversed(below)
-
-    def _add_heading(self, element: ET.Element, mark: str) -> None:
-        level = whole_number(attribute(element, "outline-level"), 1)
-        if attribute(element, "is-list-header") != "true":
-            start = self._outline[level].start if level in self._outline else 1
-            self._headings[level] = self._headings.get(level, start - 1) + 1
-        self._headings = {at: number for at, number in self._headings.items() if at <= level}
-        numbers = [self._headings.get(at, 1) for at in range(1, level + 1)]
-        text = _flowing(element)
-        self._builder.heading(level, (mark or _mark(self._outline, numbers)) + text if text else "", self._page)
-        _add_notes(element, self._builder, self._page)
-
-    def _read_table(self, table: ET.Element) -> None:
-        rows = list(elements_named(table, "table-row"))
-        # An empty sheet is no passage.
-        has_values = id(table) in self._sheets and any(attribute(cell, "value-type") for row in rows for cell in row)
-        if has_values and (name := attribute(table, "name")):
-            self._builder.heading(2, name, self._page)
-        self._builder.add_table(expand_spans(_rows_of_cells(rows)), self._page)
-        _add_notes(table, self._builder, self._page)
 
     def _items(self, element: ET.Element, outer: _Item) -> Iterator[tuple[ET.Element, _Item]]:
         style = attribute(element, "style-name") or outer.style

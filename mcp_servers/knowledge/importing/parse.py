@@ -14,11 +14,11 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
@@ -237,24 +237,7 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
         raise NoTextError(blob.name, "it is empty")
     file_format = format_of(blob)
     title, read, warnings = _READERS[file_format.reader](blob, file_format, limits)
-    passages, is_full = _cleaned(read, limits)
-    if not passages:
-        raise NoTextError(blob.name)
-    if is_full and len(passages) < len(read):
-        warnings = (
-            *warnings,
-            f"Only its first {len(passages):,} passages were read: it is too large for one document.",
-        )
-    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS] or title_of(blob.name)
-    content_hash = hashlib.sha256(blob.content).hexdigest()
-    return ParsedDocument(title, passages, content_hash, file_format.media_type, warnings, blob.uri)
-
-
-def _cleaned(read: Iterable[Passage], limits: ParseLimits) -> tuple[tuple[Passage, ...], bool]:
-    """Return the passages that have text, without control characters, and True if one document has room for no more.
-
-    The passage that would make the document too large is cut, and those after it are left out.
-    """
+    # Those that have text, without control characters. The one that would make the document too large is cut.
     passages: list[Passage] = []
     room = limits.characters
     for passage in read:
@@ -267,14 +250,21 @@ def _cleaned(read: Iterable[Passage], limits: ParseLimits) -> tuple[tuple[Passag
         passages.append(replace(passage, text=text if size <= room else text[:room], headings=headings))
         room -= size
         if room <= 0 or len(passages) >= limits.passages:
-            return tuple(passages), True
-    return tuple(passages), False
-
-
-def title_of(name: str) -> str:
-    """Return the title for a document without one: its name without extension."""
-    path = PurePosixPath(name)
-    return (path.stem or path.name or name)[:_TITLE_CHARACTERS]
+            break
+    if not passages:
+        raise NoTextError(blob.name)
+    is_full = room <= 0 or len(passages) >= limits.passages
+    if is_full and len(passages) < len(read):
+        warnings = (
+            *warnings,
+            f"Only its first {len(passages):,} passages were read: it is too large for one document.",
+        )
+    # A document without a title has its name without extension.
+    path = PurePosixPath(blob.name)
+    title = _NON_TEXT.sub("", title).strip()[:_TITLE_CHARACTERS]
+    title = title or (path.stem or path.name or blob.name)[:_TITLE_CHARACTERS]
+    content_hash = hashlib.sha256(blob.content).hexdigest()
+    return ParsedDocument(title, tuple(passages), content_hash, file_format.media_type, warnings, blob.uri)
 
 
 def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
@@ -305,7 +295,13 @@ def _json(text: str, *_: object) -> tuple[str, list[Passage]]:
         value = json.loads(text)
         level = [value]
         for _depth in range(_MAX_INDENTED):
-            level = list(chain.from_iterable(map(_values, level)))
+            inner: list[Any] = []
+            for each in level:
+                if isinstance(each, dict):
+                    inner += cast("dict[str, Any]", each).values()
+                elif isinstance(each, list):
+                    inner += cast("list[Any]", each)
+            level = inner
         # Most of the text of JSON that has values so deep would be indentation.
         written = text if level else json.dumps(value, ensure_ascii=False, indent=1)
         return "", [Passage(written, is_atomic=True)]
@@ -346,13 +342,6 @@ def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
         return "", passages
     except (*_JSON_PROBLEMS, KeyError, TypeError, AttributeError):
         return _json(text, *rest)
-
-
-def _values(value: Any) -> Iterable[Any]:
-    """Return the values directly inside a JSON object or array."""
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value).values()
-    return cast("list[Any]", value) if isinstance(value, list) else ()
 
 
 def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:
@@ -421,7 +410,15 @@ def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
     # Excel's own first line, which names the delimiter.
     match = _SEPARATOR.match(text)
     text = text[match.end() :] if match else text
-    delimiter = match[1] if match else "\t" if tabs else _delimiter(text)
+    delimiter = match[1] if match else "\t"
+    if not match and not tabs:
+        # The one that splits the first lines into the most columns, equally many in each.
+        lines = [line for line in text[:100_000].splitlines() if line.strip()][:_SAMPLE_ROWS]
+        rated: dict[str, tuple[bool, int]] = {}
+        for sign in _DELIMITERS:
+            counts = [len(row) for row in csv.reader(lines, delimiter=sign, strict=False)]
+            rated[sign] = len(set(counts)) == 1 and counts[0] > 1, max(counts, default=0)
+        delimiter = max(_DELIMITERS, key=rated.__getitem__)
     csv.field_size_limit(_MAX_CELL)
     table = table_passage(_csv_rows(text.splitlines(keepends=True), delimiter))
     return [table] if table.text else []
@@ -444,17 +441,6 @@ def _csv_rows(lines: Sequence[str], delimiter: str) -> Iterator[list[str]]:
             except csv.Error:
                 yield lines[at].split(delimiter)
             at += 1
-
-
-def _delimiter(text: str) -> str:
-    """Return the character that splits the first lines into the most columns, equally many in each."""
-    lines = [line for line in text[:100_000].splitlines() if line.strip()][:_SAMPLE_ROWS]
-
-    def columns(delimiter: str) -> tuple[bool, int]:
-        counts = [len(row) for row in csv.reader(lines, delimiter=delimiter, strict=False)]
-        return len(set(counts)) == 1 and counts[0] > 1, max(counts, default=0)
-
-    return max(_DELIMITERS, key=columns)
 
 
 _READERS: dict[str, _Reader] = {

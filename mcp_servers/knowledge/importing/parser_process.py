@@ -107,7 +107,17 @@ class ParserProcess:
         """Return the child's answer, or None and its exit code."""
         if self.process and self.process.returncode is not None:
             await self.aclose()
-        child = self.process = self.process or await self._start()
+        if self.process is None:
+            memory = self.limits.memory_bytes or await anyio.to_thread.run_sync(memory_share)
+            self.process = await anyio.open_process(
+                [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(memory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            )
+        child = self.process
         is_answered = False
         try:
             with anyio.fail_after(seconds + _GRACE_S):
@@ -129,18 +139,6 @@ class ParserProcess:
             if not is_answered:
                 # It would not end by itself.
                 await self.aclose(within_s=0)
-
-    async def _start(self) -> anyio.abc.Process:
-        memory = self.limits.memory_bytes or await anyio.to_thread.run_sync(memory_share)
-        command = [sys.executable, "-I", "-c", _BOOTSTRAP, *_absolute_path(), str(memory)]
-        return await anyio.open_process(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-        )
 
 
 @asynccontextmanager

@@ -161,7 +161,17 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
     keys_by_page: list[dict[Line, set[str]]] = []
     for page in pages:
         at_edge = (line for line in page.lines if line.top > top - margin or line.bottom < bottom + margin)
-        keys_by_page.append({line: _edge_keys(line.text, page.number) for line in at_edge})
+        # The forms in which a line may recur: as it is, and with one number that counts the pages, by two in a scan of
+        # two pages at a time. Other numbers are what the line says: a total is not a page number.
+        keys_of_lines: dict[Line, set[str]] = {}
+        for line in at_edge:
+            text = _ROMAN.sub("#", "".join(line.text.split()).lower())
+            keys = keys_of_lines[line] = {text}
+            if len(text) <= _RUNNING_CHARACTERS:
+                for number, step in product(_NUMBER.finditer(text), (1, 2)):
+                    place = f"#{int(number[0]) - step * page.number}/{step}"
+                    keys.add(f"{text[: number.start()]}{place}{text[number.end() :]}")
+        keys_by_page.append(keys_of_lines)
     counts = Counter(key for of_page in keys_by_page for key in frozenset[str]().union(*of_page.values()))
     running = {key for key, count in counts.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
     without = [
@@ -173,19 +183,6 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
     return without if is_read else list(pages)
 
 
-def _edge_keys(text: str, page: int) -> set[str]:
-    """Return the forms in which a line may recur: as it is, and with one number that counts the pages.
-
-    A scan of two pages at a time counts by two. Other numbers are what the line says: a total is not a page number.
-    """
-    text = _ROMAN.sub("#", "".join(text.split()).lower())
-    keys = {text}
-    if len(text) <= _RUNNING_CHARACTERS:
-        for number, step in product(_NUMBER.finditer(text), (1, 2)):
-            keys.add(f"{text[: number.start()]}#{int(number[0]) - step * page}/{step}{text[number.end() :]}")
-    return keys
-
-
 def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     if not lines:
         return []
@@ -193,7 +190,22 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         weights[line.direction] += len(line.text)
     direction = weights.most_common(1)[0][0]
-    lines = [_rotate(line, direction) for line in lines]
+    # As on a page rotated until its text runs to the right. The right edge of vertical Japanese becomes the top.
+    match direction:
+        case "down":
+            lines = [
+                replace(line, left=-line.top, bottom=line.left, right=-line.bottom, top=line.right) for line in lines
+            ]
+        case "up":
+            lines = [
+                replace(line, left=line.bottom, bottom=-line.right, right=line.top, top=-line.left) for line in lines
+            ]
+        case "left":
+            lines = [
+                replace(line, left=-line.right, bottom=-line.top, right=-line.left, top=-line.bottom) for line in lines
+            ]
+        case "right":
+            pass
     backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
     is_jumbled = backwards > max(2, len(lines) * 0.15)
     ordered = _sort_by_columns(lines) if direction == "down" or is_jumbled or _are_columns(lines) else lines
@@ -233,38 +245,23 @@ def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
         yield from run
 
 
-def _rotate(line: Line, direction: Direction) -> Line:
-    """Return the line as on a page rotated until its text runs to the right."""
-    left, bottom, right, top = line.left, line.bottom, line.right, line.top
-    if direction == "down":
-        # The right edge becomes the top: vertical Japanese becomes horizontal.
-        left, bottom, right, top = -top, left, -bottom, right
-    elif direction == "up":
-        left, bottom, right, top = bottom, -right, top, -left
-    elif direction == "left":
-        left, bottom, right, top = -right, -top, -left, -bottom
-    return replace(line, left=left, bottom=bottom, right=right, top=top)
-
-
 def _is_beside(a: Line, b: Line) -> bool:
     return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
-
-
-def _is_index(line: Line, before: Line) -> bool:
-    """True for a few raised or lowered letters at the end of a line, which PDFium takes for a line."""
-    is_small = len(line.text) <= _INDEX_CHARACTERS and line.size < before.size * _RAISED_SIZE
-    is_next = abs(line.left - before.right) < before.size * _LETTER_GAP_EMS
-    return is_small and is_next and before.bottom < line.top and line.bottom < before.top
 
 
 def _with_rows(lines: Iterable[Line]) -> list[Line]:
     """Join the cells of each table row into one line; rows of one table share their columns."""
     rows: list[list[Line]] = []
     for line in lines:
-        if rows and _is_index(line, before := rows[-1][-1]):
-            mark = raised_mark(line.text, before.text[-1:], is_lowered=line.bottom < before.bottom)
-            rows[-1][-1] = replace(before, text=f"{before.text}{mark}{line.text}", right=line.right)
-            continue
+        if rows:
+            before = rows[-1][-1]
+            is_small = len(line.text) <= _INDEX_CHARACTERS and line.size < before.size * _RAISED_SIZE
+            is_next = abs(line.left - before.right) < before.size * _LETTER_GAP_EMS
+            # A few raised or lowered letters at the end of a line, which PDFium takes for a line.
+            if is_small and is_next and before.bottom < line.top and line.bottom < before.top:
+                mark = raised_mark(line.text, before.text[-1:], is_lowered=line.bottom < before.bottom)
+                rows[-1][-1] = replace(before, text=f"{before.text}{mark}{line.text}", right=line.right)
+                continue
         # The cell before it may have several lines.
         neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line)]
         if neighbours and line.left - neighbours[-1][-1].right < line.size * _WORD_GAP_EMS:
@@ -278,19 +275,16 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
             rows.append([line])
     tables: list[list[list[Line]]] = []
     for row in rows:
-        if tables and _is_same_table(tables[-1][-1], row):
+        above = tables[-1][-1] if tables else row
+        is_near = 0 < above[0].top - row[0].top < above[0].size * _ROW_EMS
+        # A row of one cell is part of a table only below or above a single cell.
+        short, other = sorted((above, row), key=len)
+        is_cell = len(short) > 1 or sum(_overlap(short[0], cell) for cell in other) < min(len(other), 2)
+        if is_near and is_cell and len(other) > 1:
             tables[-1].append(row)
         else:
             tables.append([row])
     return [line for table in tables for line in _table_lines(table)]
-
-
-def _is_same_table(above: Sequence[Line], below: Sequence[Line]) -> bool:
-    """True if a row follows another one; a row of one cell is part of a table only below or above a single cell."""
-    is_near = 0 < above[0].top - below[0].top < above[0].size * _ROW_EMS
-    short, row = sorted((above, below), key=len)
-    is_cell = len(short) > 1 or sum(_overlap(short[0], cell) for cell in row) < min(len(row), 2)
-    return is_near and is_cell and len(row) > 1
 
 
 def _table_lines(rows: Sequence[Sequence[Line]]) -> list[Line]:
@@ -373,24 +367,23 @@ def _headings_of_bookmarks(
 
 def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str]]]:
     """Return short lines in larger type as headings."""
+    lines = [
+        (page.number, number, line.text, round(line.size * 2) / 2)
+        for page in pages
+        for number, line in enumerate(page.lines)
+    ]
     sizes: Counter[float] = Counter()
-    for page in pages:
-        for line in page.lines:
-            sizes[_round_size(line.size)] += len(line.text)
+    for _, _, text, size in lines:
+        sizes[size] += len(text)
     if not sizes:
         return {}
     body = sizes.most_common(1)[0][0]
     larger = sorted((size for size in sizes if size >= body * _HEADING_RATIO), reverse=True)[:_HEADING_LEVELS]
     return {
-        (page.number, number): [(larger.index(_round_size(line.size)) + 1, line.text)]
-        for page in pages
-        for number, line in enumerate(page.lines)
-        if _round_size(line.size) in larger and len(line.text) <= _HEADING_CHARACTERS and not line.text.endswith("。")
+        (page, number): [(larger.index(size) + 1, text)]
+        for page, number, text, size in lines
+        if size in larger and len(text) <= _HEADING_CHARACTERS and not text.endswith("。")
     }
-
-
-def _round_size(size: float) -> float:
-    return round(size * 2) / 2
 
 
 def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
@@ -535,11 +528,16 @@ def read_pdf(
         bookmarks = list(_bookmarks(document, library))
         title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
         title = "" if title.lower() in _PLACEHOLDER_TITLES else title
-        attached = (
-            [read_attachment(attachment, limits) for attachment in _attachments(document, library)]
-            if read_attachment
-            else []
-        )
+        attached: list[tuple[list[Passage], tuple[str, ...]]] = []
+        if read_attachment:
+            with suppress(library.PdfiumError):
+                for number in range(min(document.count_attachments(), _MAX_ATTACHMENTS)):
+                    attachment = document.get_attachment(number)
+                    name = " ".join(str(attachment.get_name()).split()) or f"attachment {number + 1}"
+                    content = b""
+                    with suppress(library.PdfiumError):
+                        content = bytes(attachment.get_data())
+                    attached.append(read_attachment(Blob(content, name), limits))
     passages = layout_passages(pages, bookmarks)
     for page in pages:
         passages += [replace(passage, page=page.number) for passage in read_plain(page.recognized)]
@@ -560,18 +558,6 @@ def read_pdf(
     return title, passages, (*_warnings(pages, count), *hidden.warnings(), *lost)
 
 
-def _attachments(document: Any, library: Any) -> Iterator[Blob]:
-    with suppress(library.PdfiumError):
-        for number in range(min(document.count_attachments(), _MAX_ATTACHMENTS)):
-            attachment = document.get_attachment(number)
-            name = " ".join(str(attachment.get_name()).split()) or f"attachment {number + 1}"
-            try:
-                content = bytes(attachment.get_data())
-            except library.PdfiumError:
-                content = b""
-            yield Blob(content, name)
-
-
 def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers, hidden: HiddenParts) -> Iterator[Page]:
     """Yield the pages, without the text of layers that are switched off unless hidden parts are read."""
     raw = library.raw
@@ -580,7 +566,13 @@ def _pages(document: Any, library: Any, limits: ParseLimits, layers: Layers, hid
     for number in range(min(len(document), limits.pages)):
         try:
             fields = _fields(document, number, form.raw, raw) if form else []
-            page, notes = _with_notes(document, number, raw, is_form=form is not None)
+            page = document[number]
+            # Before annotations become part of the content, as free text does unless it is of a form.
+            notes = tuple(_notes(page, raw, is_form=form is not None))
+            has_annotations = form is None and raw.FPDFPage_GetAnnotCount(page.raw) > 0
+            if has_annotations and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
+                page.close()
+                page = document[number]
             if layers.off:
                 hide_layers(page, raw, layers, hidden)
             with closing(page), closing(page.get_textpage()) as text_page:
@@ -611,11 +603,7 @@ def _notes(page: Any, raw: Any, *, is_form: bool) -> Iterator[str]:
         # In a form, or where the viewer is to draw it: the length includes the end of the text.
         is_left = is_form or raw.FPDFAnnot_GetAP(annotation, mode, None, 0) <= _EMPTY_BYTES
         if kind in numbers or (kind == raw.FPDF_ANNOT_FREETEXT and is_left):
-            size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
-            buffer = ctypes.create_string_buffer(size)
-            text = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort))
-            raw.FPDFAnnot_GetStringValue(annotation, b"Contents", text, size)
-            note = " ".join(buffer.raw[:size].decode("utf-16-le", "replace").strip("\0 ").split())
+            note = " ".join(_utf_16(raw.FPDFAnnot_GetStringValue, annotation, b"Contents").split())
             if note:
                 yield note
         raw.FPDFPage_CloseAnnot(annotation)
@@ -660,23 +648,12 @@ def _with_fields(lines: list[Line], fields: list[Line]) -> list[Line]:
     return lines
 
 
-def _utf_16(read: Any, form: Any, annotation: Any) -> str:
-    size = read(form, annotation, None, 0)
+def _utf_16(read: Any, *place: Any) -> str:
+    """Return a text that a function of PDFium writes into a buffer."""
+    size = read(*place, None, 0)
     buffer = ctypes.create_string_buffer(size)
-    read(form, annotation, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
+    read(*place, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
     return buffer.raw[:size].decode("utf-16-le", "replace").strip("\0 ")
-
-
-def _with_notes(document: Any, number: int, raw: Any, *, is_form: bool) -> tuple[Any, tuple[str, ...]]:
-    """Return a page, whose free text is part of its content unless it is of a form, and its comments."""
-    page = document[number]
-    # Before annotations become part of the content.
-    notes = tuple(_notes(page, raw, is_form=is_form))
-    has_annotations = not is_form and raw.FPDFPage_GetAnnotCount(page.raw) > 0
-    if has_annotations and raw.FPDFPage_Flatten(page.raw, 0) == raw.FLATTEN_SUCCESS:
-        page.close()
-        page = document[number]
-    return page, notes
 
 
 def _recognize_text(page: Any, limit_s: float) -> str:

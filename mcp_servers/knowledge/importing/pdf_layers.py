@@ -38,7 +38,22 @@ class Layers(NamedTuple):
 
 def find_layers(content: bytes) -> Layers:
     """Return the layers of a document that are switched off."""
-    streams = list(_object_streams(content))
+    # The compressed objects, and where the first of them begins.
+    streams: list[tuple[int, bytes]] = []
+    room = _MAX_UNPACKED
+    for match in re.finditer(rb"/ObjStm\b", content):
+        begin = _STREAM.search(content, match.end(), match.end() + _MAX_HEAD)
+        if begin is None or room <= 0:
+            continue
+        head = content[max(content.rfind(b"obj", 0, match.start()), match.start() - _MAX_HEAD) : begin.start()]
+        numbers = dict(_NUMBERS.findall(head))
+        try:
+            part = zlib.decompressobj().decompress(content[begin.end() : begin.end() + room], room)
+        except zlib.error:
+            continue
+        room -= len(part)
+        if b"First" in numbers:
+            streams.append((int(numbers[b"First"]), part))
     if b"/OCProperties" not in content and not any(b"/OCProperties" in part for _, part in streams):
         return Layers()
     objects = {int(number): body for number, body in _OBJECT.findall(content)}
@@ -59,26 +74,6 @@ def find_layers(content: bytes) -> Layers:
     names = frozenset(filter(None, (_name(objects.get(number, b"")) for number in off)))
     visible_names = {_name(objects.get(number, b"")) for number in every if number not in off}
     return Layers(names, names & visible_names)
-
-
-def _object_streams(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the compressed objects, and where the first of them begins."""
-    room = _MAX_UNPACKED
-    for match in re.finditer(rb"/ObjStm\b", content):
-        begin = _STREAM.search(content, match.end(), match.end() + _MAX_HEAD)
-        if begin is None:
-            continue
-        head = content[max(content.rfind(b"obj", 0, match.start()), match.start() - _MAX_HEAD) : begin.start()]
-        numbers = dict(_NUMBERS.findall(head))
-        try:
-            part = zlib.decompressobj().decompress(content[begin.end() : begin.end() + room], room)
-        except zlib.error:
-            continue
-        room -= len(part)
-        if b"First" in numbers:
-            yield int(numbers[b"First"]), part
-        if room <= 0:
-            return
 
 
 def _after(body: bytes, key: bytes) -> bytes:
@@ -145,7 +140,15 @@ def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
     count = raw.FPDFPage_CountObjects(page.raw)
     leaves = [leaf for at in range(count) for leaf in _leaves(raw.FPDFPage_GetObject(page.raw, at), raw, at)]
     with closing(page.get_textpage()) as text_page:
-        texts = [leaf for leaf in leaves if _has_letters(leaf.item, text_page, raw)]
+        texts: list[_Leaf] = []
+        for leaf in leaves:
+            if raw.FPDFPageObj_GetType(leaf.item) == raw.FPDF_PAGEOBJ_TEXT:
+                size = raw.FPDFTextObj_GetText(leaf.item, text_page.raw, None, 0)
+                buffer = (ctypes.c_ushort * (size // 2))()
+                raw.FPDFTextObj_GetText(leaf.item, text_page.raw, buffer, size)
+                # Not of spaces alone.
+                if bytes(buffer).decode("utf-16-le", "replace").strip("\0 "):
+                    texts.append(leaf)
     unknown = layers.shared | {""}
     doubtful = [leaf for leaf in texts if leaf.drawing is not None or leaf.layers & unknown][:_MAX_RENDERED]
     examined = {id(leaf) for leaf in doubtful}
@@ -166,21 +169,19 @@ def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
     return hidden
 
 
-def _has_letters(item: Any, text_page: Any, raw: Any) -> bool:
-    """Return True for a text that is not of spaces alone."""
-    if raw.FPDFPageObj_GetType(item) != raw.FPDF_PAGEOBJ_TEXT:
-        return False
-    size = raw.FPDFTextObj_GetText(item, text_page.raw, None, 0)
-    buffer = (ctypes.c_ushort * (size // 2))()
-    raw.FPDFTextObj_GetText(item, text_page.raw, buffer, size)
-    return bytes(buffer).decode("utf-16-le", "replace").strip("\0 ") != ""
-
-
 def _leaves(
     item: Any, raw: Any, number: int, drawing: Any = None, layers: frozenset[str] = frozenset(), depth: int = 0
 ) -> Iterator[_Leaf]:
-    marks = (raw.FPDFPageObj_GetMark(item, mark) for mark in range(raw.FPDFPageObj_CountMarks(item)))
-    layers |= {name for mark in marks if (name := _layer(mark, raw)) is not None}
+    buffer, size = (ctypes.c_ushort * 400)(), ctypes.c_ulong()
+    room = ctypes.sizeof(buffer)
+    for at in range(raw.FPDFPageObj_CountMarks(item)):
+        mark = raw.FPDFPageObj_GetMark(item, at)
+        is_marked = raw.FPDFPageObjMark_GetName(mark, buffer, room, size)
+        if is_marked and bytes(buffer)[: size.value].decode("utf-16-le", "replace").strip("\0") == "OC":
+            # Without a name it is a condition.
+            is_named = raw.FPDFPageObjMark_GetParamStringValue(mark, b"Name", buffer, room, size)
+            name = bytes(buffer)[: size.value].decode("utf-16-le", "replace").strip("\0") if is_named else ""
+            layers |= {name}
     if raw.FPDFPageObj_GetType(item) != raw.FPDF_PAGEOBJ_FORM:
         yield _Leaf(item, layers, drawing, number)
     elif depth < _MAX_DEPTH:
@@ -199,16 +200,3 @@ def _is_drawn(page: Any, raw: Any, items: list[Any]) -> bool:
     for item in items:
         raw.FPDFPageObj_SetIsActive(item, False)
     return is_drawn
-
-
-def _layer(mark: Any, raw: Any) -> str | None:
-    """Return the name of the layer that a mark puts an object into, empty for a condition; None for another mark."""
-    buffer, size = (ctypes.c_ushort * 400)(), ctypes.c_ulong()
-    if not raw.FPDFPageObjMark_GetName(mark, buffer, ctypes.sizeof(buffer), size) or _text(buffer, size) != "OC":
-        return None
-    is_named = raw.FPDFPageObjMark_GetParamStringValue(mark, b"Name", buffer, ctypes.sizeof(buffer), size)
-    return _text(buffer, size) if is_named else ""
-
-
-def _text(buffer: Any, size: Any) -> str:
-    return bytes(buffer)[: size.value].decode("utf-16-le", "replace").strip("\0")

@@ -7,8 +7,6 @@ directly above belong to it. Nothing is parsed, so broken code is split as well.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import islice
 
 from mcp_servers.knowledge.types import MAX_PASSAGES, Passage
 
@@ -51,23 +49,11 @@ _MAX_LINE = 1_000
 def read_source(text: str, language: str) -> list[Passage]:
     """Return the definitions in order; other lines belong to the one before."""
     lines = text.split("\n")
-    starts = _starts(lines, re.compile(rf"([ \t]*)(?:{_DEFINITIONS.get(language, _C_LIKE)})"))
+    definition = re.compile(rf"([ \t]*)(?:{_DEFINITIONS.get(language, _C_LIKE)})")
     passages, path, begin = list[Passage](), tuple[str, ...](), 0
-    for start, line, depth in islice(starts, 2 * MAX_PASSAGES):
-        _add(passages, lines[begin:start], path)
-        path = (*path[:depth], lines[line].strip().rstrip("{:( \t")[:_NAME_CHARACTERS])
-        begin = start
-    _add(passages, lines[begin:], path)
-    return passages
-
-
-def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
-    """Yield the first line of each definition's comments, its own line, and its depth (0 or 1)."""
-    unit, last = 0, 0
+    unit = last = count = 0
     for number, line in enumerate(lines):
-        if len(line) > _MAX_LINE:
-            continue
-        match = definition.match(line)
+        match = definition.match(line) if len(line) <= _MAX_LINE else None
         if not match or _STATEMENT.match(line):
             continue
         indent = len(match.group(1).expandtabs(4))
@@ -75,11 +61,18 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
         unit = unit or indent
         if indent > unit:
             continue
+        # Comments directly above belong to the definition.
         start = number
         while start > last and lines[start - 1].strip() and _LEADING.match(lines[start - 1]):
             start -= 1
-        last = number + 1
-        yield start, number, int(indent > 0)
+        last, count = number + 1, count + 1
+        _add(passages, lines[begin:start], path)
+        path = (*path[: int(indent > 0)], line.strip().rstrip("{:( \t")[:_NAME_CHARACTERS])
+        begin = start
+        if count == 2 * MAX_PASSAGES:
+            break
+    _add(passages, lines[begin:], path)
+    return passages
 
 
 def _add(passages: list[Passage], lines: list[str], path: tuple[str, ...]) -> None:

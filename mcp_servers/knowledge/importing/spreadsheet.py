@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from xml.etree import ElementTree as ET
 
 from mcp_servers.knowledge.importing.archives import (
@@ -43,7 +44,15 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
     by_kind = usual | {kind: target for kind, target in parts.values() if target in names}
     shared, styled = by_kind["sharedStrings"], by_kind["styles"]
     strings = [_plain(item) for item in elements_named(parse_part(archive, shared), "si")] if shared in names else []
-    styles = _number_formats(parse_part(archive, styled)) if styled in names else []
+    style_sheet = parse_part(archive, styled) if styled in names else ET.Element("styleSheet")
+    codes = {
+        whole_number(number_format.get("numFmtId", ""), 0): number_format.get("formatCode", "")
+        for number_format in elements_named(style_sheet, "numFmt")
+    }
+    # The number format code of each cell style.
+    cell_formats = next(elements_named(style_sheet, "cellXfs"), ())
+    used = [whole_number(cell_format.get("numFmtId", ""), 0) for cell_format in cell_formats]
+    styles = [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
     properties = next(elements_named(workbook, "workbookPr"), None)
     is_1904 = properties is not None and properties.get("date1904", "") in {"1", "true", "on"}
     text_of = partial(_cell_text, strings=strings, styles=styles, is_1904=is_1904)
@@ -137,22 +146,18 @@ def _own_comments(tree: ET.Element) -> str:
     return text_lines(tree)
 
 
-def _number_formats(styles: ET.Element) -> _Styles:
-    """Return the number format code of each cell style."""
-    codes = {
-        whole_number(number_format.get("numFmtId", ""), 0): number_format.get("formatCode", "")
-        for number_format in elements_named(styles, "numFmt")
-    }
-    cells = next(elements_named(styles, "cellXfs"), None)
-    used = [whole_number(cell_format.get("numFmtId", ""), 0) for cell_format in cells] if cells is not None else []
-    return [codes.get(number) or BUILT_IN.get(number, "General") for number in used]
-
-
 def _rows(
     sheet: ET.Element, text_of: Callable[[ET.Element], str], leaves_out: Callable[[str], bool]
 ) -> Iterator[list[str]]:
     """Yield the rows; ``leaves_out`` is asked about hidden ``rows`` and ``columns`` that have text."""
-    merges = _merges(sheet)
+    # Row -> merged ranges (left, top, right, bottom) that cover it.
+    merges: dict[int, list[tuple[int, int, int, int]]] = {}
+    for merge in islice(elements_named(sheet, "mergeCell"), _MAX_MERGES):
+        if match := _RANGE.fullmatch(merge.get("ref", "")):
+            left, top, right, bottom = _column(match[1]), int(match[2]), _column(match[3]), int(match[4])
+            is_small = (right - left + 1) * (bottom - top + 1) <= _MAX_MERGED
+            for row_number in range(top, bottom + 1) if is_small else ():
+                merges.setdefault(row_number, []).append((left, top, right, bottom))
     hidden = [
         (whole_number(column.get("min", ""), 0), whole_number(column.get("max", ""), 0))
         for column in elements_named(sheet, "col")
@@ -205,20 +210,6 @@ def _with_merged(
             if at is not None and at < len(cells) and not cells[at]:
                 cells[at] = text
     return cells
-
-
-def _merges(sheet: ET.Element) -> dict[int, list[tuple[int, int, int, int]]]:
-    """Return row -> merged ranges (left, top, right, bottom) that cover it."""
-    by_row: dict[int, list[tuple[int, int, int, int]]] = {}
-    for count, merge in enumerate(elements_named(sheet, "mergeCell")):
-        match = _RANGE.fullmatch(merge.get("ref", ""))
-        if not match or count >= _MAX_MERGES:
-            continue
-        left, top, right, bottom = _column(match[1]), int(match[2]), _column(match[3]), int(match[4])
-        if (right - left + 1) * (bottom - top + 1) <= _MAX_MERGED:
-            for row in range(top, bottom + 1):
-                by_row.setdefault(row, []).append((left, top, right, bottom))
-    return by_row
 
 
 def _column(letters: str) -> int:

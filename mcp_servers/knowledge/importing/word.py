@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -383,7 +383,7 @@ class _Reader:
                 case "oMath" | "oMathPara":
                     self._write(read, equation_text(child), form)
                 case "sdt" if (box := _child(child, "sdtPr", "checkbox")) is not None:
-                    self._write(read, _tick(_is_on(box, "checked")), form)
+                    self._write(read, "☑ " if _is_on(box, "checked") else "☐ ", form)
                 case "drawing" | "pict" | "object":
                     self._read_drawing(child, read, form)
                 case "txbxContent":
@@ -431,7 +431,16 @@ class _Reader:
             if self.fields and not self.fields[-1].has_result:
                 self.fields[-1].instruction += mark.text or ""
         elif kind == "begin":
-            self._write(read, _choice_in_field(mark), form)
+            # What is chosen in a form field: a box that is ticked or not, an entry of a list.
+            box, choices = (next(elements_named(mark, name), None) for name in ("checkBox", "ddList"))
+            if box is not None:
+                checked = _is_on(box, "checked")
+                is_ticked = _is_on(box, "default") if checked is None else checked
+                self._write(read, "☑ " if is_ticked else "☐ ", form)
+            elif choices is not None:
+                entries = [attribute(entry, "val") for entry in elements_named(mark, "listEntry")]
+                at = whole_number(_value(choices, "result") or _value(choices, "default"), 0)
+                self._write(read, entries[at] if 0 <= at < len(entries) else "", form)
             # Some files begin fields that they never end.
             self.fields = [*self.fields[-_MAX_FIELDS:], _Field()]
         elif kind == "separate" and self.fields:
@@ -487,11 +496,8 @@ class _Reader:
             return
         heads = [_is_on(_child(row, "trPr"), "tblHeader") for row in rows]
         count = next((at for at, is_head in enumerate(heads) if not is_head), len(heads))
-        self.builder.add_table(expand_spans(self._cells(rows, cells)), head_rows=count if count < len(rows) else 0)
-
-    def _cells(self, rows: Sequence[ET.Element], cells: Sequence[Sequence[ET.Element]]) -> list[list[Cell]]:
-        """Return the cells of a table; one that is merged downwards states the rows that it covers."""
-        table: list[list[Cell]] = []
+        # A cell that is merged downwards states the rows that it covers.
+        written: list[list[Cell]] = []
         # Column -> row and place of the cell that the next one below may continue.
         above: dict[int, tuple[int, int]] = {}
         for row, of_row in zip(rows, cells, strict=True):
@@ -504,15 +510,15 @@ class _Reader:
                 is_continued = merge is not None and attribute(merge, "val", "continue") == "continue"
                 if is_continued and column in above:
                     at, place = going_on[column] = above[column]
-                    table[at][place] = table[at][place]._replace(rows=len(table) - at + 1)
+                    written[at][place] = written[at][place]._replace(rows=len(written) - at + 1)
                 else:
                     if merge is not None:
-                        going_on[column] = len(table), len(read)
+                        going_on[column] = len(written), len(read)
                     read.append(Cell(" ".join(self._lines(cell)), 1, width))
                 column += width
-            table.append(read)
+            written.append(read)
             above = going_on
-        return table
+        self.builder.add_table(expand_spans(written), head_rows=count if count < len(rows) else 0)
 
 
 def _below(element: ET.Element, tag: str) -> Iterator[ET.Element]:
@@ -536,23 +542,3 @@ def _symbol(code: str, font: str) -> str:
         return table.get(f"{number & 0xFF:02X}", "")
     is_private = 0xE000 <= number < 0xF900 or number > 0x10FFFF or 0xD800 <= number < 0xE000
     return "" if is_private else chr(number)
-
-
-def _tick(is_ticked: object) -> str:
-    return "☑ " if is_ticked else "☐ "
-
-
-def _choice_in_field(mark: ET.Element) -> str:
-    """Return what is chosen in a form field: a box that is ticked or not, an entry of a list."""
-    box, entries = (
-        next(elements_named(mark, "checkBox"), None),
-        [attribute(entry, "val") for entry in elements_named(mark, "listEntry")],
-    )
-    if box is not None:
-        checked = _is_on(box, "checked")
-        return _tick(_is_on(box, "default") if checked is None else checked)
-    choices = next(elements_named(mark, "ddList"), None)
-    if choices is None:
-        return ""
-    at = whole_number(_value(choices, "result") or _value(choices, "default"), 0)
-    return entries[at] if 0 <= at < len(entries) else ""

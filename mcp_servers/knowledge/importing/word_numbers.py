@@ -14,7 +14,7 @@ _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "x
 _ROMAN_ONES = ((10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 _IROHA = "イロハニホヘトチリヌルヲワカヨタレソツネナラムウヰノオクヤマケフコエテアサキユメミシヱヒモセス"
 _AIUEO = "アイウエオカキクケコサシスセソタチツテトナニヌネノハヒフヘホマミムメモヤユヨラリルレロワヲン"
-_MAX_LETTERS, _MAX_CIRCLED = 26 * 9, 20
+_MAX_LETTERS, _MAX_CIRCLED, _MAX_KANJI, _MAX_ROMAN = 26 * 9, 20, 10_000, 4000
 _FULL_WIDTH = {ord("0") + digit: chr(0xFF10 + digit) for digit in range(10)}
 # Value of ``w:lvlText`` for levels above, e.g. "%1.%2".
 _PLACES = [f"%{level + 1}" for level in range(_LEVELS)]
@@ -34,26 +34,6 @@ class _List(NamedTuple):
     starts: dict[int, int]  # of levels that this list begins anew
 
 
-def _lists(numbering: ET.Element) -> dict[str, _List]:
-    abstracts: dict[str, dict[int, _Level]] = {}
-    for abstract in elements_named(numbering, "abstractNum"):
-        levels = {whole_number(attribute(level, "ilvl"), 0): _level(level) for level in elements_named(abstract, "lvl")}
-        abstracts[attribute(abstract, "abstractNumId")] = levels
-    lists: dict[str, _List] = {}
-    for number in elements_named(numbering, "num"):
-        abstract = next((attribute(child, "val") for child in number if local_name(child) == "abstractNumId"), "")
-        levels, starts = dict(abstracts.get(abstract, {})), dict[int, int]()
-        for override in elements_named(number, "lvlOverride"):
-            at = whole_number(attribute(override, "ilvl"), 0)
-            for change in override:
-                if local_name(change) == "lvl":
-                    levels[at] = _level(change)
-                elif local_name(change) == "startOverride":
-                    starts[at] = whole_number(attribute(change, "val"), 1)
-        lists[attribute(number, "numId")] = _List(abstract, levels, starts)
-    return lists
-
-
 def _level(element: ET.Element) -> _Level:
     values = {local_name(child): attribute(child, "val") for child in element}
     return _Level(
@@ -63,26 +43,6 @@ def _level(element: ET.Element) -> _Level:
         "isLgl" in values,
         whole_number(values.get("lvlRestart", ""), -1),
     )
-
-
-def _style_numbers(styles: ET.Element) -> dict[str, tuple[str, int]]:
-    """Return paragraph style -> list and level, also of the style that it is based on."""
-    numbers: dict[str, tuple[str, int]] = {}
-    based: dict[str, str] = {}
-    for style in elements_named(styles, "style"):
-        name = attribute(style, "styleId")
-        based[name] = next((attribute(child, "val") for child in style if local_name(child) == "basedOn"), "")
-        number = _number_of(style)
-        if number:
-            numbers[name] = number
-    inherited: dict[str, tuple[str, int]] = {}
-    for name in based:
-        at, steps = name, 0
-        while at and at not in numbers and steps < _LEVELS:
-            at, steps = based.get(at, ""), steps + 1
-        if at in numbers:
-            inherited[name] = numbers[at]
-    return inherited
 
 
 def _number_of(element: ET.Element) -> tuple[str, int] | None:
@@ -100,8 +60,38 @@ class Numbering:
     """Counts the paragraphs of a document in their order; either tree may be missing."""
 
     def __init__(self, numbering: ET.Element | None, styles: ET.Element | None) -> None:
-        self._lists = {} if numbering is None else _lists(numbering)
-        self._styles = {} if styles is None else _style_numbers(styles)
+        abstracts: dict[str, dict[int, _Level]] = {}
+        for abstract in elements_named(numbering, "abstractNum") if numbering is not None else ():
+            levels = elements_named(abstract, "lvl")
+            by_number = {whole_number(attribute(level, "ilvl"), 0): _level(level) for level in levels}
+            abstracts[attribute(abstract, "abstractNumId")] = by_number
+        self._lists: dict[str, _List] = {}
+        for number in elements_named(numbering, "num") if numbering is not None else ():
+            abstract = next((attribute(child, "val") for child in number if local_name(child) == "abstractNumId"), "")
+            own_levels, starts = dict(abstracts.get(abstract, {})), dict[int, int]()
+            for override in elements_named(number, "lvlOverride"):
+                at = whole_number(attribute(override, "ilvl"), 0)
+                for change in override:
+                    if local_name(change) == "lvl":
+                        own_levels[at] = _level(change)
+                    elif local_name(change) == "startOverride":
+                        starts[at] = whole_number(attribute(change, "val"), 1)
+            self._lists[attribute(number, "numId")] = _List(abstract, own_levels, starts)
+        # Paragraph style -> list and level, also of the style that it is based on.
+        self._styles: dict[str, tuple[str, int]] = {}
+        own: dict[str, tuple[str, int]] = {}
+        based: dict[str, str] = {}
+        for style in elements_named(styles, "style") if styles is not None else ():
+            name = attribute(style, "styleId")
+            based[name] = next((attribute(child, "val") for child in style if local_name(child) == "basedOn"), "")
+            if stated := _number_of(style):
+                own[name] = stated
+        for name in based:
+            base, steps = name, 0
+            while base and base not in own and steps < _LEVELS:
+                base, steps = based.get(base, ""), steps + 1
+            if base in own:
+                self._styles[name] = own[base]
         self._counters: dict[str, dict[int, int]] = {}
         self._started: set[tuple[str, int]] = set()
 
@@ -111,10 +101,9 @@ class Numbering:
         if number and not number[0] and of_style:
             number = (of_style[0], number[1])
         number = number or of_style
-        return self._count(self._lists[number[0]], number) if number and number[0] in self._lists else ""
-
-    def _count(self, numbered: _List, number: tuple[str, int]) -> str:
-        at = min(number[1], _LEVELS - 1)
+        if not number or number[0] not in self._lists:
+            return ""
+        numbered, at = self._lists[number[0]], min(number[1], _LEVELS - 1)
         counts = self._counters.setdefault(numbered.abstract or number[0], {})
         level = numbered.levels.get(at)
         if level is None:
@@ -147,12 +136,23 @@ def number_text(value: int, shape: str) -> str:
     kanji_digits = "".join(_DIGITS[int(digit)] for digit in digits)
     letter = chr(ord("a") + (value - 1) % 26) * ((value - 1) // 26 + 1) if 0 < value <= _MAX_LETTERS else digits
     circled = chr(0x2460 + value - 1) if 1 <= value <= _MAX_CIRCLED else digits
-    kanji = kanji_number(value)
+    kanji = "".join(_DIGITS[int(digit)] for digit in str(abs(value)))
+    if 0 < value < _MAX_KANJI:
+        kanji, rest = "", value
+        for size, unit in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
+            digit, rest = divmod(rest, size)
+            kanji += (("" if digit == 1 and unit else _DIGITS[digit]) + unit) if digit else ""
+    roman = str(value)
+    if 0 < value < _MAX_ROMAN:
+        roman, rest = "", value
+        for size, letters in (*_ROMAN, *_ROMAN_ONES):
+            count, rest = divmod(rest, size)
+            roman += letters * count
     written = {
         **dict.fromkeys(("none", "bullet"), ""),
         "decimalZero": f"{value:02d}",
-        "lowerRoman": _roman(value),
-        "upperRoman": _roman(value).upper(),
+        "lowerRoman": roman,
+        "upperRoman": roman.upper(),
         "lowerLetter": letter,
         "upperLetter": letter.upper(),
         "japaneseLegal": kanji.translate(str.maketrans(_DIGITS[1:4], _LEGAL[1:4])),
@@ -165,24 +165,3 @@ def number_text(value: int, shape: str) -> str:
         **dict.fromkeys(("aiueo", "aiueoFullWidth"), _AIUEO[value - 1 : value] or digits),
     }
     return written.get(shape, digits)
-
-
-def kanji_number(value: int) -> str:
-    """Return a number below ten thousand in kanji: 二十三."""
-    if not 0 < value < 10_000:
-        return "".join(_DIGITS[int(digit)] for digit in str(abs(value)))
-    text = ""
-    for size, unit in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
-        digit, value = divmod(value, size)
-        text += (("" if digit == 1 and unit else _DIGITS[digit]) + unit) if digit else ""
-    return text
-
-
-def _roman(value: int) -> str:
-    if not 0 < value < 4000:
-        return str(value)
-    text = ""
-    for size, letters in (*_ROMAN, *_ROMAN_ONES):
-        count, value = divmod(value, size)
-        text += letters * count
-    return text

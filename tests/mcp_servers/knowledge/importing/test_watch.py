@@ -85,11 +85,12 @@ async def test_a_file_that_grows_is_read_once_when_it_has_settled(tmp_path: Path
     growing, settled = FolderRules(settle_s=3600.0), FolderRules()
     async with open_reader() as reader:
         first = await import_folder(tmp_path, importer, reader, growing, known_files=seen)
-        assert (str(first), first.is_settled) == ("1 imported.", True)
+        assert (str(first), [file.reason for file in first.files]) == ("1 imported.", [""])
         for text in ("一。二。", "一。二。三。", "一。二。三。"):
             write(tmp_path, "a.txt", text)
             report = await import_folder(tmp_path, importer, reader, growing, known_files=seen)
-            assert (str(report), report.is_settled) == ("1 skipped.", False)
+            reasons = [file.reason for file in report.files]
+            assert (str(report), reasons) == ("1 skipped.", ["is still being written"])
         assert importer.chunks[(tmp_path / "a.txt").as_uri()][0].text == "一。"
         assert str(await import_folder(tmp_path, importer, reader, settled, known_files=seen)) == "1 imported."
         assert str(await import_folder(tmp_path, importer, reader, growing, known_files=seen)) == "1 unchanged."
