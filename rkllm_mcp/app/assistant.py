@@ -190,7 +190,7 @@ class App:
     @property
     def about(self) -> str:
         """What the person says about themselves, for every conversation; empty without it."""
-        return self._person.read(_ABOUT) or ""
+        return self._person.texts.get(_ABOUT, "")
 
     async def change_about(self, text: str) -> None:
         """Change what the person says about themselves; a StoreError if it cannot be stored."""
@@ -199,7 +199,7 @@ class App:
     @property
     def page_settings(self) -> Mapping[str, str]:
         """What the person has chosen on the page, by name."""
-        return json.loads(self._person.read(_PAGE) or "{}")
+        return json.loads(self._person.texts.get(_PAGE) or "{}")
 
     async def change_page_settings(self, changes: Mapping[str, str]) -> None:
         """Change some of them; a StoreError if they cannot be stored."""
@@ -546,7 +546,7 @@ def begin_conversation(
 
 async def stored_about(store: Store) -> str:
     """Return what the person says about themselves; empty without it."""
-    return (await store.texts(PERSON)).read(_ABOUT) or ""
+    return (await store.texts(PERSON)).texts.get(_ABOUT, "")
 
 
 def turn_preparation(

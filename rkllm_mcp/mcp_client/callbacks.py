@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -31,11 +31,9 @@ from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
     import mcp_types as types
-    from mcp import Client, MCPError
+    from mcp import MCPError
     from mcp.client import session as client_session
     from mcp.client.extension import ClientExtension
-
-    from rkllm_mcp.config.servers import LogLevel
 
 
 # The active call of a task. Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
@@ -94,37 +92,33 @@ _MESSAGE_CHARS = 4000
 _URL_CHARS = 8000
 
 
-def elicitation_of(
-    spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
-) -> client_session.ElicitationFnT | None:
-    """Return the elicitation callback of a server; None if the configuration denies elicitation."""
-    if spec.elicitation == "deny":
-        return None
-
-    async def elicit(
-        context: client_session.ClientRequestContext, params: types.ElicitRequestParams
-    ) -> types.ElicitResult:
-        del context
-        try:
-            call, is_asked = active_call(in_flight), spec.elicitation != "defaults"
-            if params.mode == "url":
-                answer = await _show_url(spec.name, params, call) if is_asked else ElicitationAnswer("decline")
-            elif is_asked:
-                answer = await _fill_form(spec.name, params, call)
-            else:
-                filled = complete_content(params.requested_schema, {})
-                is_wrong = bool(field_problems(params.requested_schema, filled))
-                answer = ElicitationAnswer("decline") if is_wrong else ElicitationAnswer("accept", filled)
-        except Exception as error:  # noqa: BLE001  (a callback never raises)
-            note(f"(its elicitation request failed: {error})")
-            answer = _CANCEL
-        if answer.action != "accept":
-            message = shorten(params.message, _MESSAGE_CHARS)
-            note(f"(its elicitation request was not answered: {message})".replace("\n", " "))
-        content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
-        return sdk.types.ElicitResult(action=answer.action, content=content)
-
-    return elicit
+async def _elicit(
+    spec: MCPServerConfig,
+    in_flight: Sequence[CallContext],
+    note: Callable[[str], None],
+    context: client_session.ClientRequestContext,
+    params: types.ElicitRequestParams,
+) -> types.ElicitResult:
+    """Handle ``elicitation/create`` of a server whose configuration does not deny it."""
+    del context
+    try:
+        call, is_asked = active_call(in_flight), spec.elicitation != "defaults"
+        if params.mode == "url":
+            answer = await _show_url(spec.name, params, call) if is_asked else ElicitationAnswer("decline")
+        elif is_asked:
+            answer = await _fill_form(spec.name, params, call)
+        else:
+            filled = complete_content(params.requested_schema, {})
+            is_wrong = bool(field_problems(params.requested_schema, filled))
+            answer = ElicitationAnswer("decline") if is_wrong else ElicitationAnswer("accept", filled)
+    except Exception as error:  # noqa: BLE001  (a callback never raises)
+        note(f"(its elicitation request failed: {error})")
+        answer = _CANCEL
+    if answer.action != "accept":
+        message = shorten(params.message, _MESSAGE_CHARS)
+        note(f"(its elicitation request was not answered: {message})".replace("\n", " "))
+    content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
+    return sdk.types.ElicitResult(action=answer.action, content=content)
 
 
 async def visit_urls(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
@@ -175,18 +169,6 @@ async def _fill_form(
             return ElicitationAnswer("accept", content)
         question = replace(question, message="\n".join((shorten(params.message, _MESSAGE_CHARS), *wrong)))
     return _CANCEL
-
-
-async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
-    """Send ``logging/setLevel`` unless the server reads the level of each request (2026-07-28); note a refusal."""
-    if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
-        return
-    try:
-        await client.session.send_request(
-            sdk.types.SetLevelRequest(params=sdk.types.SetLevelRequestParams(level=level)), sdk.types.EmptyResult
-        )
-    except sdk.mcp.MCPError as error:
-        note(f"(logging/setLevel was refused: {error})")
 
 
 # A server that needs no approval must not occupy the NPU without limit during one call.
@@ -249,16 +231,34 @@ class SamplingGate:
             raise _SamplingRefusedError(
                 sdk.types.INVALID_PARAMS, "this host does not support tools in sampling; ask without tools"
             )
-        messages = tuple(
-            _message(entry.role, entry.content_as_list, sees=self.sampler.sees) for entry in params.messages
-        )
+        messages: list[Message] = []
+        for sent in params.messages:
+            texts: list[str] = []
+            pictures: list[Picture] = []
+            for block in sent.content_as_list:
+                if isinstance(block, sdk.types.TextContent):
+                    texts.append(block.text)
+                elif self.sampler.sees and isinstance(block, sdk.types.ImageContent) and sent.role == "user":
+                    try:
+                        decoded = base64.b64decode(block.data, validate=True)
+                    except ValueError:
+                        decoded = b""
+                    if not is_picture(decoded):
+                        reason = "a picture is none, or of a format that is not read here, or not in base64"
+                        raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
+                    pictures.append(Picture.of(decoded))
+                else:
+                    reads = "text, and pictures of the user" if self.sampler.sees else "text only"
+                    reason = f"this host's model reads {reads}; describe the rest in words"
+                    raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
+            messages.append(Message(sent.role, "\n".join(texts), pictures=tuple(pictures)))
         if not messages or params.max_tokens < 1:
             raise _SamplingRefusedError(
                 sdk.types.INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required"
             )
         request = SamplingRequest(
             server=self.spec.name,
-            messages=messages,
+            messages=tuple(messages),
             system=params.system_prompt or "",
             max_tokens=params.max_tokens,
             stop=tuple(text for text in params.stop_sequences or () if text),
@@ -277,28 +277,6 @@ class SamplingGate:
             return await self.sampler.sample(request)
 
 
-def _message(role: Literal["user", "assistant"], blocks: Sequence[Any], *, sees: bool) -> Message:
-    texts: list[str] = []
-    pictures: list[Picture] = []
-    for block in blocks:
-        if isinstance(block, sdk.types.TextContent):
-            texts.append(block.text)
-        elif sees and isinstance(block, sdk.types.ImageContent) and role == "user":
-            try:
-                decoded = base64.b64decode(block.data, validate=True)
-            except ValueError:
-                decoded = b""
-            if not is_picture(decoded):
-                reason = "a picture is none, or of a format that is not read here, or not in base64"
-                raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
-            pictures.append(Picture.of(decoded))
-        else:
-            reads = "text, and pictures of the user" if sees else "text only"
-            reason = f"this host's model reads {reads}; describe the rest in words"
-            raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
-    return Message(role, "\n".join(texts), pictures=tuple(pictures))
-
-
 @dataclass(frozen=True)
 class Callbacks:
     """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
@@ -306,8 +284,7 @@ class Callbacks:
     sampling: client_session.SamplingFnT | None = None
     elicitation: client_session.ElicitationFnT | None = None
     roots: client_session.ListRootsFnT | None = None
-    # Receives every notification after the connection has handled it.
-    message: client_session.MessageHandlerFnT | None = None
+    resource_updated: Callable[[str, str], None] | None = None  # called with the server and the URI of each update
     extensions: Sequence[ClientExtension] = ()
 
 
@@ -335,14 +312,10 @@ class Answers:
                 roots=[sdk.types.Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths]
             )
 
-        async def on_message(message: client_session.IncomingMessage) -> None:
-            if isinstance(message, sdk.types.ResourceUpdatedNotification):
-                self.updates.tell(spec.name, str(message.params.uri))
-
         return Callbacks(
             sampling=gate.answer if gate else None,
-            elicitation=elicitation_of(spec, in_flight, note),
+            elicitation=None if spec.elicitation == "deny" else partial(_elicit, spec, in_flight, note),
             roots=list_roots if spec.roots else None,
-            message=on_message,
+            resource_updated=self.updates.tell,
             extensions=(Tasks(partial(active_call, in_flight), spec.task_timeout_s),),
         )

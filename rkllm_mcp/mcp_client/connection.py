@@ -12,6 +12,7 @@ Follows MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negoti
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from rkllm_mcp.config.secrets import SHORTEST_REDACTED_CHARS, secrets_in_address
 from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.mcp_client.callbacks import ask_for_log
+from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import (
     call_failure,
     connect_failure,
@@ -38,7 +39,7 @@ from rkllm_mcp.mcp_client.errors import (
 )
 from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, ConnectionServices, ToolServer, Use, answers
 from rkllm_mcp.mcp_client.message_filter import MessageListener, filter_messages
-from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
+from rkllm_mcp.mcp_client.server_cache import LEGACY, ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import call_tool, list_tools, resource_names
 from rkllm_mcp.mcp_client.transports import open_channel
 from rkllm_mcp.mcp_client.transports.channel import Channel
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     import mcp_types as types
     from mcp import Client
     from mcp.client import session as client_session
-
-    from rkllm_mcp.messages import ToolSpec
 
 
 _Result = TypeVar("_Result")
@@ -102,20 +101,12 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._unused, self._verdict = False, ""
         self._use, self._tools_changed = Use(), anyio.Event()
         self.in_flight: Sequence[CallContext] = self._use.contexts  # of the active calls, newest last
+        known = self._memory.known
+        self.remembered_tools, self.failed_before = known.tools or (), known.has_failed
         if spec.lazy:
-            self.state, self.tools = "waiting", self._memory.known.tools or ()
-        if spec.lazy and self._memory.known.tools is not None:
+            self.state, self.tools = "waiting", self.remembered_tools
+        if spec.lazy and known.tools is not None:
             self.life.first.set()
-
-    @property
-    def remembered_tools(self) -> Sequence[ToolSpec]:
-        """See ``ToolServer``."""
-        return self._memory.known.tools or ()
-
-    @property
-    def failed_before(self) -> bool:
-        """See ``ToolServer``."""
-        return self._memory.known.has_failed
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
@@ -222,22 +213,29 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         # Bound to this connection's event: a late signal must not close the next connection.
         listener = MessageListener(self.life.over.set, self._note_stderr, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
+        mode, prior = era.mode_and_discovery()
         async with sdk.mcp.Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
-            mode=era.mode(),
-            prior_discover=era.prior(),
+            mode=mode,
+            prior_discover=prior,
             client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
             logging_callback=self._log,
             log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
-            message_handler=partial(self._on_message, callbacks.message),
+            message_handler=partial(self._on_message, callbacks),
             sampling_callback=callbacks.sampling,
             elicitation_callback=callbacks.elicitation,
             list_roots_callback=callbacks.roots,
             extensions=callbacks.extensions,
             cache=None,
         ) as client:
-            await ask_for_log(client, self.spec.log_level, self._note_stderr)
-            await self._list_tools(client, must_be_modern=era.is_modern)
+            level = self.spec.log_level if client.session.discover_result is None else None
+            if level is not None and client.server_capabilities.logging is not None:
+                request = sdk.types.SetLevelRequest(params=sdk.types.SetLevelRequestParams(level=level))
+                try:
+                    await client.session.send_request(request, sdk.types.EmptyResult)
+                except sdk.mcp.MCPError as error:
+                    self._note_stderr(f"(logging/setLevel was refused: {error})")
+            await self._list_tools(client, must_be_modern=mode not in ("auto", LEGACY))
             self._memory.keep(revision_of(client, era.transport), self.tools)
             self._opened = client
             deadline.lift()
@@ -257,14 +255,12 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         logger = f" {params.logger}:" if params.logger else ""
         self._note_stderr(f"{params.level}:{logger} {params.data}".replace("\n", " "))
 
-    async def _on_message(
-        self, also: client_session.MessageHandlerFnT | None, message: client_session.IncomingMessage
-    ) -> None:
-        """Note that a list has changed; ``also`` gets every message."""
+    async def _on_message(self, callbacks: Callbacks, message: client_session.IncomingMessage) -> None:
+        """Note that a list or a resource has changed."""
         if isinstance(message, (sdk.types.ToolListChangedNotification, sdk.types.ResourceListChangedNotification)):
             self._tools_changed.set()
-        if also is not None:
-            await also(message)
+        if isinstance(message, sdk.types.ResourceUpdatedNotification) and callbacks.resource_updated is not None:
+            callbacks.resource_updated(self.spec.name, str(message.params.uri))
 
     def _note_stderr(self, line: str) -> None:
         # Redacting takes time for each character, and less is kept.
@@ -275,20 +271,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self.tools = await list_tools(client, self.spec, self._note_stderr, must_be_modern=must_be_modern)
         if self._lists_resources:
             self.resource_names = await resource_names(client)
-
-    async def _list_changed_tools(self, client: Client) -> None:
-        while True:
-            await self._tools_changed.wait()
-            watch = Deadline(now=anyio.current_time)
-            try:
-                with anyio.fail_after(self.spec.connect_timeout_s):
-                    await self._list_tools(client)
-            except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
-                self._note_stderr(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
-            else:
-                self._become("ready")
-            # A server that changes its tools without end takes a part of the time only.
-            await anyio.sleep(min(_PAUSE_PER_LISTING * watch.elapsed_s, _LONGEST_PAUSE_S))
 
     async def _ping_regularly(self, client: Client) -> None:
         """Ping the server every ``ping_s`` seconds and after a cancelled call."""
@@ -320,13 +302,24 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
     async def _follow_changes(self, client: Client) -> None:
         """List the tools again after each change, with a subscription where it is needed."""
         tools = client.server_capabilities.tools
-        if tools is not None and tools.list_changed:
-            try:
-                async with client.listen(tools_list_changed=True):
-                    await self._list_changed_tools(client)
-            except sdk.subscriptions.ListenNotSupportedError:
-                pass  # notifications come without a subscription
-            except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
-                self._note_stderr(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
-                return
-        await self._list_changed_tools(client)
+        async with contextlib.AsyncExitStack() as subscription:
+            if tools is not None and tools.list_changed:
+                try:
+                    await subscription.enter_async_context(client.listen(tools_list_changed=True))
+                except sdk.subscriptions.ListenNotSupportedError:
+                    pass  # notifications come without a subscription
+                except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
+                    self._note_stderr(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
+                    return
+            while True:
+                await self._tools_changed.wait()
+                watch = Deadline(now=anyio.current_time)
+                try:
+                    with anyio.fail_after(self.spec.connect_timeout_s):
+                        await self._list_tools(client)
+                except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
+                    self._note_stderr(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
+                else:
+                    self._become("ready")
+                # A server that changes its tools without end takes a part of the time only.
+                await anyio.sleep(min(_PAUSE_PER_LISTING * watch.elapsed_s, _LONGEST_PAUSE_S))

@@ -203,13 +203,6 @@ class ConnectionLife:
             self.settled = anyio.Event()
         self.ended, self.start_requested = anyio.Event(), anyio.Event()
 
-    def request(self) -> None:
-        """Request another connection: callers that arrive from here on wait for the same attempt."""
-        if self.settled.is_set():
-            self.settled = anyio.Event()
-        self.over = anyio.Event()
-        self.start_requested.set()
-
     def settle(self) -> None:
         """Note that the connection is ready."""
         self.first.set()
@@ -247,6 +240,9 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self.failure: FailureKind = ""  # of the last attempt to connect
         self.notes = LastLines()  # recent output and log lines of the server, redacted
         self.tools: tuple[ToolSpec, ...] = ()  # under the server's own names
+        # What was remembered of an earlier run: its tools, and that its last attempt to connect failed.
+        self.remembered_tools: tuple[ToolSpec, ...] = ()
+        self.failed_before = False
         self.resource_names: tuple[str, ...] = ()  # names and URIs of its first resources
         self._on_change, self._restarts, self._secrets = on_change, restarts, tuple(secrets)
         self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
@@ -310,16 +306,6 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """True during the first attempt to connect."""
         return self.state == "connecting" and not self.life.first.is_set()
 
-    @property
-    def remembered_tools(self) -> Sequence[ToolSpec]:
-        """The tools of an earlier connection; empty if none is remembered."""
-        return ()
-
-    @property
-    def failed_before(self) -> bool:
-        """True if the last attempt of an earlier run to connect failed."""
-        return False
-
     def retry(self, *, now: bool = False) -> None:
         """Start a server that has failed again, in the background, if that is due; ``now``, also before."""
         if self.state == "failed" and self._restarts and (now or self.backoff.is_due):
@@ -360,8 +346,12 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         """Open the server, serve calls until ``life.over`` is set, and close it; for ``run``."""
 
     def _want(self) -> None:
+        """Request another connection: callers that arrive from here on wait for the same attempt."""
         self.state = "connecting"
-        self.life.request()
+        if self.life.settled.is_set():
+            self.life.settled = anyio.Event()
+        self.life.over = anyio.Event()
+        self.life.start_requested.set()
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, self._clean(reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,11 +25,9 @@ LEGACY = "legacy"
 
 
 class Remembered(Protocol):
-    """Persistent storage of texts by key."""
+    """Persistent storage of ``texts`` by key."""
 
-    def read(self, key: str) -> str | None:
-        """Return the text stored under ``key``, or None."""
-        ...
+    texts: dict[str, str]
 
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``, replacing the previous text."""
@@ -40,10 +39,6 @@ class Forgetful:
     """Storage in memory, until the program ends."""
 
     texts: dict[str, str] = field(default_factory=dict[str, str])
-
-    def read(self, key: str) -> str | None:
-        """Return the text stored under ``key``, or None."""
-        return self.texts.get(key)
 
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``."""
@@ -59,25 +54,14 @@ class ProtocolRevision:
     discovered: Mapping[str, Any] | None = None  # JSON of the server/discover result
     identity: str = ""  # name and version of a legacy server; another program may speak another revision
 
-    @property
-    def is_modern(self) -> bool:
-        """True for a revision without handshake."""
-        return self.mode() not in ("auto", LEGACY)
-
-    def prior(self) -> DiscoverResult | None:
-        """Return the discovery result for the SDK; None if missing or invalid."""
-        if self.discovered is None:
-            return None
-        try:
-            return sdk.types.DiscoverResult.model_validate(self.discovered)
-        except ValidationError:
-            return None
-
-    def mode(self) -> str:
-        """Return the ``mode`` for ``mcp.Client``."""
-        if self.version == LEGACY:
-            return LEGACY
-        return self.version if self.version and self.prior() is not None else "auto"
+    def mode_and_discovery(self) -> tuple[str, DiscoverResult | None]:
+        """Return the ``mode`` for ``mcp.Client`` and the discovery result; that is None if missing or invalid."""
+        prior: DiscoverResult | None = None
+        if self.discovered is not None:
+            with suppress(ValidationError):
+                prior = sdk.types.DiscoverResult.model_validate(self.discovered)
+        is_usable = self.version == LEGACY or (self.version and prior is not None)
+        return self.version if is_usable else "auto", prior
 
 
 UNKNOWN = ProtocolRevision()
@@ -109,7 +93,16 @@ class ServerCache:
         facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
-        self.known = _parse(store.read(self._key))
+        self.known = KnownFacts()
+        # A text that is invalid is as good as none, such as after an upgrade of this program.
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            value = json.loads(store.texts.get(self._key, ""))
+            tools = value["tools"]
+            self.known = KnownFacts(
+                ProtocolRevision(**value["era"]),
+                None if tools is None else tuple(ToolSpec(**tool) for tool in tools),
+                bool(value.get("has_failed", False)),
+            )
 
     def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
         """Store the protocol revision and tools of a successful connection."""
@@ -125,22 +118,6 @@ class ServerCache:
             self.known = entry
             # The fields of a dataclass as they are: copies of a thousand schemas take a second.
             self._store.write(self._key, json.dumps(entry, default=vars, ensure_ascii=False))
-
-
-def _parse(text: str | None) -> KnownFacts:
-    """Parse a stored text; return an empty value if it is invalid, as after an upgrade of this program."""
-    if text is None:
-        return KnownFacts()
-    try:
-        value = json.loads(text)
-        tools = value["tools"]
-        return KnownFacts(
-            ProtocolRevision(**value["era"]),
-            None if tools is None else tuple(ToolSpec(**tool) for tool in tools),
-            bool(value.get("has_failed", False)),
-        )
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return KnownFacts()
 
 
 def transport_fallback(

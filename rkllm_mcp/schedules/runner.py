@@ -126,7 +126,9 @@ class ScheduleRunner:
                 if not await self.schedules.has_run(self.tenant, waiting.id, expected, claimed_until=now + _AHEAD_S):
                     await self.schedules.change(self.tenant, waiting.id, next_at=expected)
         self._clocks = now, self.steady()
-        await self.schedules.claim(self.tenant, lambda schedule: moment_after(schedule, now), MOST_LATE_S)
+        # A look, which most often finds nothing due, does not lock the database.
+        if (first := await self.schedules.next_at(self.tenant)) is not None and first <= await self.schedules.now():
+            await self.schedules.claim(self.tenant, lambda schedule: moment_after(schedule, now), MOST_LATE_S)
         for run in await self.schedules.waiting(self.tenant):
             schedule = await self.schedules.get(self.tenant, run.schedule)
             if schedule is not None and schedule.is_reminder and await self.schedules.take(self.tenant, run.id):

@@ -56,6 +56,7 @@ class Store:
     memories: Memories  # what the person wants remembered in all conversations
     leases: Leases | None = None  # what the boards of a shared database know of each other
     outbox: Outbox | None = None  # what waits for a shared database
+    is_shared: bool = False  # several boards share a database
     person: list[KeyValue] = field(default_factory=list[KeyValue])  # what a person has set, read again by ``keep_up``
 
     async def keep_up(self) -> None:
@@ -75,11 +76,6 @@ class Store:
         await self.database.flush()
         if self.is_shared:
             await self.shared.flush()
-
-    @property
-    def is_shared(self) -> bool:
-        """True if several boards share a database."""
-        return self.shared is not self.database
 
     @property
     def failing(self) -> StoreError | None:
@@ -159,6 +155,7 @@ async def open_store(
             Memories(shared),
             leases,
             outbox,
+            is_shared=url is not None,
         )
 
 

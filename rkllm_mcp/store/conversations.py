@@ -249,7 +249,19 @@ def _append(exchange: Exchange, transaction: Transaction) -> tuple[int, int]:
     where = "FROM messages WHERE tenant = ? AND conversation = ?"
     first = exchange.kept_turns if exchange.replaces is None else exchange.replaces
     query = f"SELECT created, role, text, position {where} AND position >= ? ORDER BY position"
-    written = _find_written_turns(transaction.execute(query, (*whose, first)).fetchall(), turns)
+    # The places of the leading turns that an earlier attempt with unknown outcome has written, often none: a disk that
+    # is slow may end a write after it was given up. Questions tell: their time is that of the exchange; an answer may
+    # have been shorter then, or empty.
+    there = transaction.execute(query, (*whose, first)).fetchall()
+    written: list[int] = []
+    for start in range(len(there)):
+        row_ids: list[int] = []
+        for (at, role, text, row_id), turn in zip(there[start:], turns, strict=False):
+            is_answer = bool(row_ids) and role == "assistant"
+            if role != turn.role or not (is_answer or (at, text) == (turn.at, turn.text)):
+                break
+            row_ids.append(row_id)
+        written = max(written, row_ids, key=len)
     if is_gone and not written:
         return 0, 0
     if exchange.replaces is not None and not written:
@@ -331,24 +343,6 @@ def _show_version(tenant: str, conversation_id: str, position: int, number: int,
         transaction.execute("UPDATE versions SET parent = NULL WHERE parent = ?", (version,))
         transaction.execute("DELETE FROM versions WHERE id = ?", (version,))
     return True
-
-
-def _find_written_turns(there: Sequence[tuple[float, str, str, int]], turns: Sequence[StoredTurn]) -> list[int]:
-    """Return the places of the leading turns that an earlier attempt with unknown outcome has written, often none.
-
-    A disk that is slow may end a write after it was given up. Questions tell: their time is that of the exchange; an
-    answer may have been shorter then, or empty.
-    """
-    longest: list[int] = []
-    for start in range(len(there)):
-        row_ids: list[int] = []
-        for (at, role, text, row_id), turn in zip(there[start:], turns, strict=False):
-            is_answer = bool(row_ids) and role == "assistant"
-            if role != turn.role or not (is_answer or (at, text) == (turn.at, turn.text)):
-                break
-            row_ids.append(row_id)
-        longest = max(longest, row_ids, key=len)
-    return longest
 
 
 def _insert(
@@ -440,33 +434,6 @@ def _delete(tenant: str, ids: Sequence[str], transaction: Transaction) -> int:
     return deleted
 
 
-def _erase_results(tenant: str, before: float, transaction: Transaction) -> int:
-    """Erase the results of tools that are older than ``before``; return how many texts were changed."""
-    changed = 0
-    query = """SELECT conversation, position, role, text, thinking, context, ending, created, events FROM messages
-        WHERE tenant = ? AND created < ? AND (events <> '' OR context <> '')"""
-    for conversation_id, position, *row in transaction.execute(query, (tenant, before)).fetchall():
-        turn = StoredTurn(*row)
-        less = without_results(turn)
-        if (less.context, less.events) != (turn.context, turn.events):
-            values = (less.context, less.events, tenant, conversation_id, position)
-            transaction.execute(_UPDATE_RESULTS, values)
-            changed += 1
-    query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
-    for version, turns in transaction.execute(query, (tenant, before)).fetchall():
-        less = to_json([row_of_turn(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
-        if less != turns:
-            transaction.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
-            changed += 1
-    query = "SELECT position, items, response FROM responses WHERE tenant = ? AND created < ?"
-    for position, items, response in transaction.execute(query, (tenant, before)).fetchall():
-        words = _response_words(json.loads(items), json.loads(response), keep_results=False)
-        if words != (items, response):
-            transaction.execute("UPDATE responses SET items = ?, response = ? WHERE position = ?", (*words, position))
-            changed += 1
-    return changed
-
-
 def _response_words(items: Sequence[Any], response: Mapping[str, Any], *, keep_results: bool) -> tuple[str, str]:
     if not keep_results:
         items = [without_result(item) for item in items]
@@ -547,33 +514,31 @@ class Conversations:
         if not count and conversation.draft is None:
             return 0
         turns = list(map(_storable, conversation.unkept))
-        conversation.kept_turns, new_elsewhere = await self._save(_exchange(tenant, conversation, turns))
-        conversation.draft, conversation.replaces, conversation.answer_number = None, None, 0
-        conversation.kept_until = turns[-1].at if turns else conversation.kept_until
-        del conversation.unkept[:count]
-        return new_elsewhere
-
-    async def _save(self, exchange: Exchange) -> tuple[int, int]:
-        whose = (exchange.tenant, exchange.conversation)
+        exchange, whose = _exchange(tenant, conversation, turns), (tenant, conversation.id)
+        stored: tuple[int, int] | None = None
+        is_waiting = False
         if self.outbox is not None and (waiting := self._waiting.get(whose)):
             # The shared database has no draft of it.
             entry, draft = waiting
             exchange = replace(draft, turns=exchange.turns, calls_made=exchange.calls_made)
             is_waiting = await self.outbox.change(entry, exchange.as_json(), is_open=False)
             del self._waiting[whose]
-            if is_waiting:
-                return exchange.assumed_end, 0
-        try:
-            if self.outbox is not None:
-                await self.outbox.ship()
-            with anyio.move_on_after(None if self.outbox is None else _SAVE_LIMIT_S):
-                return await self.database.ask(partial(_append, exchange), durable=True)
-        except StoreAwayError:
-            if self.outbox is None:
-                raise
-        if self.outbox is not None:
-            await self.outbox.add(EXCHANGE, exchange.as_json())
-        return exchange.assumed_end, 0
+        if not is_waiting:
+            try:
+                if self.outbox is not None:
+                    await self.outbox.ship()
+                with anyio.move_on_after(None if self.outbox is None else _SAVE_LIMIT_S):
+                    stored = await self.database.ask(partial(_append, exchange), durable=True)
+            except StoreAwayError:
+                if self.outbox is None:
+                    raise
+            if stored is None and self.outbox is not None:
+                await self.outbox.add(EXCHANGE, exchange.as_json())
+        conversation.kept_turns, new_elsewhere = stored or (exchange.assumed_end, 0)
+        conversation.draft, conversation.replaces, conversation.answer_number = None, None, 0
+        conversation.kept_until = turns[-1].at if turns else conversation.kept_until
+        del conversation.unkept[:count]
+        return new_elsewhere
 
     async def is_current(self, tenant: str, conversation: Conversation) -> bool:
         """Return False if another board has changed the stored conversation since this one was saved or loaded."""
@@ -695,7 +660,7 @@ class Conversations:
 
     @in_transaction(erases=True)
     def clean(self, transaction: Transaction, tenant: str) -> int:
-        """Delete conversations and results of tools beyond the limits; return how many were deleted."""
+        """Delete conversations and results of tools beyond the limits; return how many were deleted or changed."""
         agreed = self.limits.read(transaction)
         if agreed is None:
             return 0
@@ -709,7 +674,29 @@ class Conversations:
             gone.update(row[0] for row in rows)
         deleted = _delete(tenant, sorted(gone), transaction)
         before = now - RESULT_DAYS * DAY_S if limits.keep_results else sys.float_info.max
-        return deleted + _erase_results(tenant, before, transaction)
+        query = """SELECT conversation, position, role, text, thinking, context, ending, created, events FROM messages
+            WHERE tenant = ? AND created < ? AND (events <> '' OR context <> '')"""
+        for conversation_id, position, *row in transaction.execute(query, (tenant, before)).fetchall():
+            turn = StoredTurn(*row)
+            less = without_results(turn)
+            if (less.context, less.events) != (turn.context, turn.events):
+                values = (less.context, less.events, tenant, conversation_id, position)
+                transaction.execute(_UPDATE_RESULTS, values)
+                deleted += 1
+        query = "SELECT id, turns FROM versions WHERE tenant = ? AND created < ?"
+        for version, turns in transaction.execute(query, (tenant, before)).fetchall():
+            less = to_json([row_of_turn(without_results(StoredTurn(*turn))) for turn in json.loads(turns)])
+            if less != turns:
+                transaction.execute("UPDATE versions SET turns = ? WHERE id = ?", (less, version))
+                deleted += 1
+        query = "SELECT position, items, response FROM responses WHERE tenant = ? AND created < ?"
+        for position, items, response in transaction.execute(query, (tenant, before)).fetchall():
+            words = _response_words(json.loads(items), json.loads(response), keep_results=False)
+            if words != (items, response):
+                changed = (*words, position)
+                transaction.execute("UPDATE responses SET items = ?, response = ? WHERE position = ?", changed)
+                deleted += 1
+        return deleted
 
 
 @dataclass(eq=False)

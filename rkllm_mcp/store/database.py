@@ -22,7 +22,7 @@ import anyio
 from rkllm_base.databases import Fault, NewerSchemaError, migrations_of
 from rkllm_base.folders import STATE_VARIABLE, state_folder
 from rkllm_base.sqlite import create_private, fault_of, migrate, steps_taken
-from rkllm_mcp.errors import StoreError
+from rkllm_mcp.errors import StoreAwayError, StoreError
 
 FILE_NAME = "state.db"
 DAY_S = 86400.0
@@ -47,16 +47,14 @@ _IN_MEMORY = ":memory:"
 _SMALL_TABLES = ("grants", "switches", "texts")
 
 
-def _tables(transaction: Transaction) -> set[str]:
-    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-    return {name for (name,) in transaction.execute(query).fetchall()}
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 
 
 @cache
 def _expected_tables() -> frozenset[str]:
     with closing(sqlite3.connect(_IN_MEMORY, isolation_level=None)) as connection:
         migrate(connection, MIGRATIONS)
-        return frozenset(_tables(connection))
+        return frozenset(name for (name,) in connection.execute(_TABLES))
 
 
 # Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
@@ -70,21 +68,8 @@ _Result = TypeVar("_Result")
 Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 
-class Rows(Protocol):
-    """The result of a statement."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows the statement changed."""
-        ...
-
-    def fetchone(self) -> Any:
-        """Return the next row; None after the last one."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """Return all rows that are left."""
-        ...
+# The result of a statement: ``rowcount``, ``fetchone`` and ``fetchall``, which other databases' results have too.
+Rows: TypeAlias = sqlite3.Cursor
 
 
 class Transaction(Protocol):
@@ -105,7 +90,8 @@ Work = Callable[[Transaction], _Result]
 class Database(ABC):
     """An open database of one user; ``on_problem`` takes a line when nothing can be stored, and when it can again."""
 
-    def __init__(self, thread_name: str, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, name: str, thread_name: str, on_problem: Callable[[str], None]) -> None:
+        self.name = name  # in the words of an error: the file, or the address without its password
         self._on_problem = on_problem
         self._loop = asyncio.get_running_loop()
         # One thread: what was queued first is written first.
@@ -116,6 +102,8 @@ class Database(ABC):
         self.is_lasting = False  # data that is written now survives the process
         # Tables of an unusable file whose rows could not be read; empty if the file is used.
         self.lost_tables: frozenset[str] = frozenset()
+        # Keeps what was told while a shared database is away; without it that is lost.
+        self.keep: Callable[[Work[object]], None] | None = None
         self._waiting: dict[str, anyio.Event] = {}  # those in this event loop who wait for a topic
 
     @property
@@ -124,6 +112,9 @@ class Database(ABC):
         return None
 
     @abstractmethod
+    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+        """Run ``work`` in a transaction, in the thread of the database; see ``ask``."""
+
     async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
@@ -131,6 +122,20 @@ class Database(ABC):
         With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the database cannot
         be read or written.
         """
+        try:
+            future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
+        except RuntimeError:
+            raise StoreError(self.name, "it is closed already", REPORT) from None
+        try:
+            result = await asyncio.wrap_future(future)
+        except StoreError as error:
+            if durable or isinstance(error, StoreAwayError):
+                self._fail(error)
+            raise
+        if durable and self.failing is not None and self.is_lasting:
+            self.failing = None
+            self._on_problem("[State: data is saved again.]")
+        return result
 
     async def rows(self, query: str, values: Values = ()) -> list[Any]:
         """Return the rows of a query; a StoreError if the database cannot be read."""
@@ -147,9 +152,19 @@ class Database(ABC):
         """
         return await self.ask(work, durable=True)
 
-    @abstractmethod
     def tell(self, work: Work[object]) -> None:
         """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
+        try:
+            self._thread.submit(self._transact, work).add_done_callback(partial(self._note_failure, work))
+        except RuntimeError:
+            self._report(StoreError(self.name, "it is closed already", REPORT))
+
+    def _note_failure(self, work: Work[object], future: Future[object]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, StoreAwayError) and self.keep is not None:
+            self.keep(work)
+        elif error is not None:
+            self._report(error if isinstance(error, StoreError) else StoreError(self.name, repr(error), REPORT))
 
     async def flush(self) -> None:
         """Wait until all queued work is done; a StoreError if some of it failed."""
@@ -230,27 +245,10 @@ class SQLiteDatabase(Database):
     """An open SQLite file; created by ``open_database``."""
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
-        super().__init__("rkllm-mcp store", on_problem)
+        super().__init__(str(path), "rkllm-mcp store", on_problem)
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
-
-    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
-        """See ``Database``."""
-        try:
-            future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
-        except RuntimeError:
-            raise StoreError(str(self.path), "it is closed already", REPORT) from None
-        try:
-            result = await asyncio.wrap_future(future)
-        except StoreError as error:
-            if durable:
-                self._fail(error)
-            raise
-        if durable and self.failing is not None and self.is_lasting:
-            self.failing = None
-            self._on_problem("[State: data is saved again.]")
-        return result
 
     async def erase(self, work: Work[_Result]) -> _Result:
         """See ``Database``.
@@ -262,13 +260,6 @@ class SQLiteDatabase(Database):
         if deleted:
             await asyncio.wrap_future(self._thread.submit(self._empty_log))
         return deleted
-
-    def tell(self, work: Work[object]) -> None:
-        """See ``Database``."""
-        try:
-            self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
-        except RuntimeError:
-            self._report(StoreError(str(self.path), "it is closed already", REPORT))
 
     async def open(self, *, required: bool) -> None:
         """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""
@@ -283,7 +274,7 @@ class SQLiteDatabase(Database):
 
     async def missing_tables(self) -> list[str]:
         """Return the tables that the open database should have and has not; a StoreError if it cannot be read."""
-        return await self.ask(lambda connection: sorted(_expected_tables() - _tables(connection)), reads=True)
+        return sorted(_expected_tables().difference(name for (name,) in await self.rows(_TABLES)))
 
     async def aclose(self) -> None:
         """Write the remaining work and close the file; bounded and shielded from cancellation."""
@@ -298,12 +289,12 @@ class SQLiteDatabase(Database):
         try:
             create_private(self.path)
         except OSError as error:
-            raise StoreError(str(self.path), error.strerror or str(error), _ELSEWHERE) from None
+            raise StoreError(self.name, error.strerror or str(error), _ELSEWHERE) from None
         try:
             self._connect(str(self.path))
         except NewerSchemaError:
             problem, remedy = "it was written by a newer version of rkllm-mcp", f"update rkllm-mcp, or {_ELSEWHERE}"
-            raise StoreError(str(self.path), problem, remedy) from None
+            raise StoreError(self.name, problem, remedy) from None
         except sqlite3.Error as error:
             raise self._failure(error) from None
 
@@ -318,7 +309,7 @@ class SQLiteDatabase(Database):
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
             migrate(connection, MIGRATIONS)
-            missing = sorted(_expected_tables() - _tables(connection))
+            missing = sorted(_expected_tables().difference(name for (name,) in connection.execute(_TABLES)))
         except BaseException:
             connection.close()
             raise
@@ -357,11 +348,11 @@ class SQLiteDatabase(Database):
         return frozenset(lost)
 
     def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
-        """Run ``work`` in a transaction; with ``durable`` the write-ahead log is synced, which costs one fsync."""
         connection = self._connection
         if connection is None:
-            raise StoreError(str(self.path), "it is not open", REPORT)
+            raise StoreError(self.name, "it is not open", REPORT)
         if durable:
+            # The write-ahead log is synced, which costs one fsync.
             connection.execute("PRAGMA synchronous = FULL")
         try:
             try:
@@ -384,7 +375,7 @@ class SQLiteDatabase(Database):
             if isinstance(error, sqlite3.Error):
                 raise self._failure(error) from None
             if isinstance(error, UnicodeError):
-                raise StoreError(str(self.path), "a name is not valid Unicode", "use another one") from None
+                raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
             raise
         finally:
             if durable:
@@ -406,12 +397,7 @@ class SQLiteDatabase(Database):
     # --- failures ---------------------------------------------------------------------------------------------------
 
     def _failure(self, error: sqlite3.Error) -> StoreError:
-        return StoreError(str(self.path), str(error), _REMEDIES.get(fault_of(error, self.path), _ELSEWHERE))
-
-    def _note_failure(self, future: Future[object]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if error is not None:
-            self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), REPORT))
+        return StoreError(self.name, str(error), _REMEDIES.get(fault_of(error, self.path), _ELSEWHERE))
 
 
 REPORT = "report this with the output of --debug"

@@ -70,49 +70,40 @@ class Memories:
         transaction.execute(_INSERT, astuple(new))
         return new, True
 
-    async def change(
-        self, row_id: str, *, text: str | None = None, is_pinned: bool | None = None, state: MemoryState | None = None
+    @in_transaction(erases=True)
+    def change(
+        self,
+        transaction: Transaction,
+        row_id: str,
+        *,
+        text: str | None = None,
+        is_pinned: bool | None = None,
+        state: MemoryState | None = None,
     ) -> MemoryRow | None:
         """Change a row and return it; None if no row has this id. A text that is replaced is erased."""
-        changed: list[MemoryRow] = []
-
-        def update(transaction: Transaction) -> int:
-            row = transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone()
-            if row is None:
-                return 0
-            before = _row(row)
-            values = (
-                before.text if text is None else text,
-                int(before.is_pinned if is_pinned is None else is_pinned),
-                state or before.state,
-                row_id,
-            )
-            transaction.execute("UPDATE memories SET text = ?, is_pinned = ?, state = ? WHERE id = ?", values)
-            changed.append(_row(transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone()))
-            if changed[0].text == before.text:
-                return 0
+        row = transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone()
+        if row is None:
+            return None
+        before = _row(row)
+        values = (
+            before.text if text is None else text,
+            int(before.is_pinned if is_pinned is None else is_pinned),
+            state or before.state,
+            row_id,
+        )
+        transaction.execute("UPDATE memories SET text = ?, is_pinned = ?, state = ? WHERE id = ?", values)
+        changed = _row(transaction.execute(f"{_SELECT} WHERE id = ?", (row_id,)).fetchone())
+        if changed.text != before.text:
             _erase_text(before.text, transaction)
-            return 1
-
-        await self.database.erase(update)
-        return changed[0] if changed else None
-
-    async def remove(self, row_ids: Sequence[str]) -> list[MemoryRow]:
-        """Delete rows for good, and what was recalled of them; return those that were there."""
-        return await self._remove("WHERE id = ?", [(row_id,) for row_id in row_ids])
-
-    async def clear(self) -> list[MemoryRow]:
-        """Delete every row for good, and what was recalled of them; return those that were there."""
-        return await self._remove("", [()])
+        return changed
 
     @in_transaction(erases=True)
-    def _remove(self, transaction: Transaction, where: str, each: Sequence[tuple[str, ...]]) -> list[MemoryRow]:
-        removed: list[MemoryRow] = []
-        for values in each:
-            rows = [_row(row) for row in transaction.execute(f"{_SELECT} {where}", values).fetchall()]
-            transaction.execute(f"DELETE FROM memories {where}", values)  # noqa: S608  (no input)
-            removed.extend(rows)
+    def remove(self, transaction: Transaction, row_ids: Sequence[str] | None) -> list[MemoryRow]:
+        """Delete rows for good, with None all of them, and what was recalled of them; return those that were there."""
+        rows = [_row(row) for row in transaction.execute(f"{_SELECT} ORDER BY created, id").fetchall()]
+        removed = [row for row in rows if row_ids is None or row.id in row_ids]
         for row in removed:
+            transaction.execute("DELETE FROM memories WHERE id = ?", (row.id,))
             _erase_text(row.text, transaction)
         return removed
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import anyio
 
@@ -127,7 +127,7 @@ class _Recorder:
 
     def execute(self, statement: str, values: Values = (), /) -> Rows:
         self.statements.append((statement, list(values)))
-        return _NoRows()
+        return cast("Rows", _NoRows())
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
         self.statements += [(statement, list(row)) for row in rows]

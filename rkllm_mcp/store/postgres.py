@@ -16,10 +16,9 @@ import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -266,12 +265,10 @@ class PostgresDatabase(Database):
     """A tenant's view of a PostgreSQL database; created by ``open_postgres``."""
 
     def __init__(self, server: _Server, tenant: str, on_problem: Callable[[str], None]) -> None:
-        super().__init__("rkllm-mcp shared store", on_problem)
+        super().__init__(server.name, "rkllm-mcp shared store", on_problem)
         self.server = server
         self._tenant = tenant
         self.is_lasting = True
-        # Keeps what was told while the database is away; without it that is lost.
-        self.keep: Callable[[Work[object]], None] | None = None
 
     @property
     def catching_up(self) -> StoreError | None:
@@ -280,29 +277,6 @@ class PostgresDatabase(Database):
             return None
         problem = "it has just come back, and another board may have more to save"
         return StoreAwayError(self.server.name, problem, _REMEDY)
-
-    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
-        """See ``Database``."""
-        del reads
-        try:
-            future = self._thread.submit(self._transact, work)
-        except RuntimeError:
-            raise StoreError(self.server.name, "it is closed already", REPORT) from None
-        try:
-            result = await asyncio.wrap_future(future)
-        except StoreError as error:
-            if durable or error is self.server.failure:
-                self._fail(error)
-            raise
-        if durable and self.failing is not None:
-            self.failing = None
-            self._on_problem("[State: data is saved again.]")
-        return result
-
-    def tell(self, work: Work[object]) -> None:
-        """See ``Database``."""
-        with suppress(RuntimeError):
-            self._thread.submit(self._transact, work).add_done_callback(partial(self._note_failure, work))
 
     def hint(self, topic: str) -> None:
         """See ``Database``."""
@@ -322,17 +296,11 @@ class PostgresDatabase(Database):
         self.server.listener.hears.pop(self, None)
         self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
 
-    def _transact(self, work: Work[_Result]) -> _Result:
+    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+        del durable, reads
         with self.server.connection() as connection:
             connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
             return work(_Transaction(connection))
-
-    def _note_failure(self, work: Work[object], future: Future[object]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if isinstance(error, StoreAwayError) and self.keep is not None:
-            self.keep(work)
-        elif error is not None:
-            self._report(error if isinstance(error, StoreError) else StoreError(self.server.name, repr(error), REPORT))
 
 
 # The servers in use, and how many stores use each.

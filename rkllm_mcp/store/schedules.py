@@ -97,20 +97,11 @@ class Schedules:
         self.database.hint(TOPIC)
         return changed > 0
 
-    async def remove(self, tenant: str, schedule_id: str) -> bool:
-        """Delete a schedule and its runs; return False if no schedule has that id."""
-        removed = await self.database.erase(
-            lambda transaction: (
-                transaction.execute("DELETE FROM schedules WHERE tenant = ? AND id = ?", (tenant, schedule_id)).rowcount
-            )
-        )
-        self.database.hint(TOPIC)
-        return removed > 0
-
-    async def remove_all(self, tenant: str) -> int:
-        """Delete all schedules and their runs; return the number of schedules."""
-        statement = "DELETE FROM schedules WHERE tenant = ?"
-        return await self.database.erase(lambda transaction: transaction.execute(statement, (tenant,)).rowcount)
+    @in_transaction(erases=True, topic=TOPIC)
+    def remove(self, transaction: Transaction, tenant: str, schedule_id: str | None) -> int:
+        """Delete a schedule, with None all of them, and their runs; return the number of schedules."""
+        statement = "DELETE FROM schedules WHERE tenant = ? AND (id = ? OR ? IS NULL)"
+        return transaction.execute(statement, (tenant, schedule_id, schedule_id)).rowcount
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
@@ -119,20 +110,12 @@ class Schedules:
         query = "SELECT MIN(next_at) FROM schedules WHERE tenant = ? AND state = 'active'"
         return (await self.database.rows(query, (tenant,)))[0][0]
 
-    async def claim(self, tenant: str, next_moment: NextMoment, late: float) -> int:
+    @in_transaction(durable=True)
+    def claim(self, transaction: Transaction, tenant: str, next_moment: NextMoment, late: float) -> int:
         """Move every schedule that is due to its next moment and add a run that waits; return the number of runs.
 
-        Args:
-            tenant: the tenant.
-            next_moment: the next moment of a schedule.
-            late: seconds after which a run that is due is missed.
+        A run that is due for more than ``late`` seconds is missed.
         """
-        if (first := await self.next_at(tenant)) is None or first > await self.now():
-            return 0
-        return await self._claim(tenant, next_moment, late)
-
-    @in_transaction(durable=True)
-    def _claim(self, transaction: Transaction, tenant: str, next_moment: NextMoment, late: float) -> int:
         now = self._now(transaction)
         due = transaction.execute(f"{_SELECT} AND next_at <= ? AND state = 'active'", (tenant, now)).fetchall()
         count = 0

@@ -118,16 +118,12 @@ class SwitchTable:
 class KeyValue:
     """Texts of one kind by key; created by ``Store.texts``.
 
-    They are read once, so reading does not wait; changes of other processes are visible after ``refresh``.
+    ``texts`` are read once, so reading does not wait; changes of other processes are visible after ``refresh``.
     """
 
     kind: str
     texts: dict[str, str]
     database: Database
-
-    def read(self, key: str) -> str | None:
-        """Return the text stored under ``key``, or None."""
-        return self.texts.get(key)
 
     def write(self, key: str, text: str) -> None:
         """Store ``text`` under ``key``, replacing the previous one."""
@@ -348,8 +344,22 @@ class DeviceKeys:
                 raise
             devices = self._latest
         matching = [device for device, entry in devices if device.id == number and matches(key, entry)]
-        by_id = {device.id: device for device, _ in devices}
-        return _with_parents(matching[0], by_id) if matching else None
+        if not matching:
+            return None
+        device, by_id = matching[0], {device.id: device for device, _ in devices}
+        rights: tuple[str, ...] = device.rights
+        parent, passed = device.parent, {device.id}
+        while parent and not parent.startswith(CONFIGURED):
+            above = by_id.get(parent)
+            if above is None or above.id in passed:
+                return None
+            passed.add(above.id)
+            if above.rights:
+                rights = tuple(right for right in above.rights if not rights or right in rights)
+                if not rights:
+                    return None
+            parent = above.parent
+        return replace(device, rights=rights, parent=parent)
 
     async def all(self) -> list[Device]:
         """Return all devices, the oldest first."""
@@ -383,26 +393,6 @@ def _devices_of(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Device, str]]:
         name, entry, rights, parent = row[:4]
         devices.append((Device(number, name, linked, tuple(rights), parent), entry))
     return devices
-
-
-def _with_parents(device: Device, by_id: Mapping[str, Device]) -> Device | None:
-    """Return a device with the rights that its parents leave it and the first parent that is not a device.
-
-    None if one of its parents was revoked.
-    """
-    rights: tuple[str, ...] = device.rights
-    parent, passed = device.parent, {device.id}
-    while parent and not parent.startswith(CONFIGURED):
-        above = by_id.get(parent)
-        if above is None or above.id in passed:
-            return None
-        passed.add(above.id)
-        if above.rights:
-            rights = tuple(right for right in above.rights if not rights or right in rights)
-            if not rights:
-                return None
-        parent = above.parent
-    return replace(device, rights=rights, parent=parent)
 
 
 def _digest(code: str) -> str:

@@ -185,7 +185,7 @@ async def test_after_erasing_no_file_has_the_words_and_no_saved_prompt_their_tok
             assert words[1] in conversation.messages[0].context
             head = it.app.prompt_prefix()
             if is_over:
-                await memories.clear()
+                await memories.remove(None)
                 await it.ask("Thank you.", conversation)
     files = [file for part in ("state", "cache") for file in (tmp_path / part).rglob("*") if file.is_file()]
     assert [file.name for file in files if any(word.encode() in file.read_bytes() for word in words)] == []

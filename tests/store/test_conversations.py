@@ -419,7 +419,7 @@ async def test_a_file_of_the_version_before_gets_the_new_tables(tmp_path: Path) 
     connection.close()
     async with open_store(path=tmp_path / "state.db", required=True) as memory:
         await saved(memory.conversations, "", *exchange("?"))
-        assert (await memory.texts("servers")).read("weather") == "kept"
+        assert (await memory.texts("servers")).texts.get("weather") == "kept"
 
 
 async def test_a_chain_of_responses_is_read_up_to_a_length_and_refused_as_a_whole_beyond(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_a_row_is_stored_once_changed_and_removed_and_another_board_sees_i
         assert [each.used for each in await there.all() if each.id == row.id] == [5.0]
         assert await memories.change("unknown", text="x") is None
         assert await there.remove([row.id, "unknown"]) == [replace(row, is_pinned=True, used=5.0)]
-        assert [each.text for each in await memories.clear()] == ["I like green tea"]
+        assert [each.text for each in await memories.remove(None)] == ["I like green tea"]
         assert await there.all() == []
 
 
@@ -68,7 +68,7 @@ async def test_tenants_never_see_each_others_rows(place: Place) -> None:
         row, _ = await Memories(kitchen).add(FACT, "en")
         assert await Memories(office).all() == []
         assert await Memories(office).remove([row.id]) == []
-        assert await Memories(office).clear() == []
+        assert await Memories(office).remove(None) == []
         assert await Memories(kitchen).all() == [row]
 
 

@@ -110,13 +110,13 @@ async def test_switches_are_stored_and_removed(tmp_path: Path) -> None:
 async def test_texts_of_one_kind_come_back_and_are_read_without_waiting(tmp_path: Path) -> None:
     async with open_store(path=tmp_path / "state.db") as memory:
         servers = await memory.texts("servers")
-        assert servers.read("weather") is None
+        assert servers.texts.get("weather") is None
         servers.write("weather", "晴れ")
         servers.write("weather", "雨")
-        assert servers.read("weather") == "雨"
+        assert servers.texts.get("weather") == "雨"
         (await memory.texts("others")).write("weather", "not this")
     async with open_store(path=tmp_path / "state.db") as memory:
-        assert (await memory.texts("servers")).read("weather") == "雨"
+        assert (await memory.texts("servers")).texts.get("weather") == "雨"
 
 
 async def test_a_damaged_file_is_an_empty_memory_that_says_so(tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ async def test_a_damaged_file_is_an_empty_memory_that_says_so(tmp_path: Path) ->
     async with open_store(path=tmp_path / "state.db", on_problem=problems.append) as memory:
         memory.calls.record(call("a"))
         assert await memory.switches.all() is None
-        assert (await memory.texts("servers")).read("x") is None
+        assert (await memory.texts("servers")).texts.get("x") is None
         assert [one.tool for one in await memory.calls.latest(5)] == ["a"]
     assert len(problems) == 1

@@ -73,7 +73,7 @@ async def clear_command(session: Session, yes: Yes = False) -> None:
     if not may_proceed(session, "Remove everything that is remembered?", yes=yes):
         return
     async with open_stored(session.config()) as store:
-        count = len(await store.memories.clear())
+        count = len(await store.memories.remove(None))
     session.status(f"{count} deleted. Older backups keep everything.")
 
 

@@ -156,7 +156,7 @@ async def remove_memory(request: Request) -> None:
 @Route("DELETE", "/v1/memory", answers=(RouteResponse(RemovedMemories),))
 async def clear_memories(request: Request) -> RemovedMemories:
     """Delete all rows for good, also where they were recalled in conversations."""
-    removed = await tenant_of(request).app.store.memories.clear()
+    removed = await tenant_of(request).app.store.memories.remove(None)
     _erase_open(request, removed)
     return RemovedMemories(removed=len(removed))
 
