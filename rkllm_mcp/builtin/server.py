@@ -141,7 +141,21 @@ def _load(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFun
             definitions()[configured.name], function, of_question=of_question, is_answer=of_question is not None
         )
     else:
-        base = LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
+        name = configured.entry_point
+        module_name, _, path = name.partition(":")
+        try:
+            member: Any = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            missing = f"its entry_point needs the module {error.name!r}, which is not installed"
+            raise EntryPointError(f"{missing}; install it, or correct {name!r}") from None
+        except BaseException as error:  # noqa: BLE001  (foreign code can raise anything when imported)
+            reason = f"its entry_point {name!r} cannot be imported: {type(error).__name__}: {str(error)[:200]}"
+            raise EntryPointError(f"{reason}; correct the module") from None
+        for part in path.split("."):
+            member = getattr(member, part, None)
+        if not callable(member):
+            raise EntryPointError(f"its entry_point {name!r} is not a function; name a function of {module_name}")
+        base = LocalFunction(ToolSpec(configured.name), member)
     tool = base.tool
     schema = tool.input_schema
     if configured.input_schema is not None:
@@ -163,26 +177,3 @@ def _load(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFun
         question_argument=QUESTION if base.of_question is not None else "",
     )
     return replace(base, tool=changed)
-
-
-def entry_point(name: str) -> Function:
-    """Import and return the function that ``package.module:function`` names.
-
-    Raises:
-        EntryPointError: the module cannot be imported or has no such function.
-    """
-    module_name, _, path = name.partition(":")
-    try:
-        member: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise EntryPointError(
-            f"its entry_point needs the module {error.name!r}, which is not installed; install it, or correct {name!r}"
-        ) from None
-    except BaseException as error:  # noqa: BLE001  (foreign code can raise anything when imported)
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise EntryPointError(f"its entry_point {name!r} cannot be imported: {reason}; correct the module") from None
-    for part in path.split("."):
-        member = getattr(member, part, None)
-    if not callable(member):
-        raise EntryPointError(f"its entry_point {name!r} is not a function; name a function of {module_name}")
-    return member

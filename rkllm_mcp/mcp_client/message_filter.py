@@ -31,6 +31,7 @@ from rkllm_mcp.toolcalls.schemas import arguments_schema
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from mcp.client import Transport
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
     from mcp.shared.message import SessionMessage
@@ -84,11 +85,11 @@ class _FilteredWrite(AsyncResource):
     inner: WriteStream[SessionMessage]
     methods: dict[str | int, str]
     listener: MessageListener
-    handshake: SessionMessage | None = None
+    handshake: types.JSONRPCRequest | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
         if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method == "initialize":
-            self.handshake = item
+            self.handshake = item.message
         if isinstance(item.message, sdk.types.JSONRPCRequest) and item.message.method in _REPAIRS:
             self.methods[item.message.id] = item.message.method
         if isinstance(item.message, sdk.types.JSONRPCNotification) and item.message.method == _CANCELLED:
@@ -110,32 +111,28 @@ class _IncomingFilter:
     listener: MessageListener
     requests: _FilteredWrite
 
-    async def _retry_handshake(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        """Return the item; for the refusal of a revision, the answer to a handshake with one that the server names."""
-        handshake = self.requests.handshake
-        if handshake is None or isinstance(item, Exception):
-            return item
-        if getattr(item.message, "id", None) != getattr(handshake.message, "id", None):
-            return item
-        self.requests.handshake = None
-        request, message = handshake.message, item.message
-        if not isinstance(request, sdk.types.JSONRPCRequest) or not isinstance(message, sdk.types.JSONRPCError):
-            return item
-        params = dict(request.params or {})
-        revisions = _REVISION.findall(f"{message.error.message} {to_json(message.error.data)}"[:_WORDS_CHARS])
-        spoken = set(revisions) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
-        if not spoken:
-            return item
-        again = request.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
-        await self.requests.send(sdk.message.SessionMessage(again))
-        self.requests.handshake = None
-        return await self.inner.receive()
-
     async def change(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        """Return an item of the stream as the SDK gets it."""
-        item = await self._retry_handshake(item)
+        """Return an item of the stream as the SDK gets it.
+
+        The refusal of a revision becomes the answer to a handshake with one that the server names.
+        """
         if isinstance(item, Exception):
             return item
+        handshake, message = self.requests.handshake, item.message
+        if handshake is not None and getattr(message, "id", None) == handshake.id:
+            self.requests.handshake = None
+            params, revisions = dict(handshake.params or {}), list[str]()
+            if isinstance(message, sdk.types.JSONRPCError):
+                words = f"{message.error.message} {to_json(message.error.data)}"
+                revisions = _REVISION.findall(words[:_WORDS_CHARS])
+            spoken = set(revisions) & set(sdk.versions.HANDSHAKE_PROTOCOL_VERSIONS) - {params.get("protocolVersion")}
+            if spoken:
+                again = handshake.model_copy(update={"params": {**params, "protocolVersion": max(spoken)}})
+                await self.requests.send(sdk.message.SessionMessage(again))
+                self.requests.handshake = None
+                item = await self.inner.receive()
+                if isinstance(item, Exception):
+                    return item
         notes: list[str] = []
         message = item.message
         if isinstance(message, sdk.types.JSONRPCError):

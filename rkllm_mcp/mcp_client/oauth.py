@@ -53,8 +53,8 @@ class Redirect:
 
     uri: str
     state: str
-    _arrived: anyio.Event = field(default_factory=anyio.Event)
-    _query: dict[str, str] = field(default_factory=dict[str, str])
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+    query: dict[str, str] = field(default_factory=dict[str, str])  # of the address that was taken
 
     def take(self, address: str) -> bool:
         """Take the address that a browser was sent to, the first one only; return False if it is not of this login."""
@@ -65,17 +65,10 @@ class Redirect:
         query = dict(parse_qsl(theirs.query))
         if ours[:3] != theirs[:3] or not hmac.compare_digest(query.get("state", "").encode(), self.state.encode()):
             return False
-        if not self._arrived.is_set():
-            self._query = query
-            self._arrived.set()
+        if not self.arrived.is_set():
+            self.query = query
+            self.arrived.set()
         return True
-
-    async def wait(self, timeout_s: float) -> dict[str, str] | None:
-        """Return the query of the redirect, or None after ``timeout_s`` seconds."""
-        with anyio.move_on_after(timeout_s):
-            await self._arrived.wait()
-            return self._query
-        return None
 
 
 @asynccontextmanager
@@ -93,8 +86,13 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
     async def answer_browser(stream: SocketStream) -> None:
         async with stream:
             with anyio.move_on_after(_REQUEST_TIMEOUT_S):
-                target = await _target(stream)
-                is_taken = redirect.take(f"{parts.scheme}://{parts.netloc}{target}")
+                received, target = b"", ""
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while b"\r\n\r\n" not in received and len(received) < _MAX_REQUEST_BYTES:
+                        received += await stream.receive()
+                    method, _, tail = received.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
+                    target = tail.partition(" ")[0] if method == "GET" else ""
+                is_taken = target.startswith("/") and redirect.take(f"{parts.scheme}://{parts.netloc}{target}")
                 text = "You can close this window and return." if is_taken else "Not found."
                 status = "200 OK" if is_taken else "404 Not Found"
                 body = _PAGE.format(text).encode()
@@ -109,19 +107,6 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
             yield
         finally:
             serving.cancel_scope.cancel()
-
-
-async def _target(stream: SocketStream) -> str:
-    """Return path and query of a GET; empty for any other request."""
-    head = b""
-    try:
-        while b"\r\n\r\n" not in head and len(head) < _MAX_REQUEST_BYTES:
-            head += await stream.receive()
-    except (anyio.EndOfStream, anyio.BrokenResourceError):
-        return ""
-    method, _, tail = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
-    target = tail.partition(" ")[0]
-    return target if method == "GET" and target.startswith("/") else ""
 
 
 # Of metadata, registrations and tokens.
@@ -157,10 +142,12 @@ class BrowserConsent:
         async with _listening(redirect):
             self.expect(redirect)
             await self.show(server, url)
-            answer = await redirect.wait(self.timeout_s)
-        if answer is None:
+            with anyio.move_on_after(self.timeout_s):
+                await redirect.arrived.wait()
+        if not redirect.arrived.is_set():
             message = f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
             raise ServerUnavailableError(message)
+        answer = redirect.query
         if "error" in answer:
             reason = answer.get("error_description") or answer["error"]
             raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
@@ -280,21 +267,20 @@ class SignIn:
         reach = Reach(spec.url, [spec.url, spec.issuer], f"set issuer of '{spec.name}' if it is the right address")
         is_program = spec.auth == "client_credentials"
         spelling = _IssuerSpelling()
-        provider = self._as_program(spec) if is_program else self._as_person(spec, waiting_for_person, reach, spelling)
+        if is_program:
+            storage = _Storage(self.tokens, _account(spec))
+            account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
+            provider = sdk.client_credentials.ClientCredentialsOAuthProvider(
+                spec.url, storage, *account, scope=scope, issuer=spec.issuer or None
+            )
+            provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
+            storage.issuer = partial(_issuer_of, provider)
+        else:
+            provider = self._as_person(spec, waiting_for_person, reach, spelling)
         registers = is_program or not isinstance(self.consent, NoConsent)
         return _limit_provider(
             provider, reach, spelling, None if registers else partial(self.consent, spec.name, "", "")
         )
-
-    def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
-        storage = _Storage(self.tokens, _account(spec))
-        account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
-        provider = sdk.client_credentials.ClientCredentialsOAuthProvider(
-            spec.url, storage, *account, scope=scope, issuer=spec.issuer or None
-        )
-        provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
-        storage.issuer = lambda: _issuer_of(provider)
-        return provider
 
     def _as_person(
         self,
@@ -353,7 +339,7 @@ class SignIn:
             callback_handler=consent,
             client_metadata_url=url,
         )
-        storage.issuer = lambda: _issuer_of(provider)
+        storage.issuer = partial(_issuer_of, provider)
         return provider
 
 

@@ -9,7 +9,7 @@ Follows mission "MCP統合設計", トークン置換機能 and トークンの�
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -65,11 +65,6 @@ class PerRequestConnection(ToolServer[RemoteServer, Never]):
         self._last: ServerState | None = None
         self._tasks: TaskGroup | None = None
         self._running = anyio.Event()
-
-    @property
-    def in_flight(self) -> Sequence[CallContext]:
-        """Contexts of the active calls of all connections."""
-        return [context for session in self._sessions.values() for context in session.connection.in_flight]
 
     def describe(self) -> ServerState:
         """Return the current state; version and times are those of the last connection."""

@@ -8,6 +8,7 @@ import contextlib
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -230,7 +231,7 @@ class ResourceHub:
         is_per_request = isinstance(connection, PerRequestConnection)
         async with connection.held(context.tokens) if is_per_request else contextlib.nullcontext(connection) as session:
             # An event stream since 2026-07-28, notifications before. A subscription ends with its connection.
-            if await session.request(_is_modern):
+            if (await session.available()).session.discover_result is not None:
                 await _follow_events(session, uri, on_update, task_status)
             else:
                 await _follow_notifications(session, self.updates, uri, on_update, task_status)
@@ -279,10 +280,10 @@ class ResourceHub:
         """
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
             template = await self._template(reference, context)
-            reference_sent = sdk.types.PromptReference(name=template.name)
-            return await self._completions(
-                template.server, reference_sent, {"name": argument, "value": value}, arguments, context
-            )
+            sent = sdk.types.PromptReference(name=template.name)
+            typed = {"name": argument, "value": value}
+            complete = partial(_complete, reference=sent, typed=typed, arguments=dict(arguments or {}))
+            return await self.connections[template.server].request(complete, context)
         return ()
 
     async def complete_resource(
@@ -296,24 +297,11 @@ class ResourceHub:
     ) -> tuple[str, ...]:
         """Return completions for a variable of a resource template; see ``complete_prompt``."""
         with anyio.move_on_after(self.completion_patience_s), contextlib.suppress(ToolboxError):
-            reference_sent = sdk.types.ResourceTemplateReference(uri=uri_template)
-            return await self._completions(server, reference_sent, {"name": blank, "value": value}, arguments, context)
+            sent = sdk.types.ResourceTemplateReference(uri=uri_template)
+            typed = {"name": blank, "value": value}
+            complete = partial(_complete, reference=sent, typed=typed, arguments=dict(arguments or {}))
+            return await self._connection_to(server).request(complete, context)
         return ()
-
-    async def _completions(
-        self,
-        server: str,
-        reference: PromptReference | ResourceTemplateReference,
-        typed: dict[str, str],
-        arguments: Mapping[str, str] | None,
-        context: CallContext,
-    ) -> tuple[str, ...]:
-        async def complete(client: Client) -> tuple[str, ...]:
-            if client.server_capabilities.completions is None:
-                return ()
-            return tuple((await client.complete(reference, typed, dict(arguments or {}) or None)).completion.values)
-
-        return await self._connection_to(server).request(complete, context)
 
     async def _list_items(
         self,
@@ -424,8 +412,15 @@ async def _request(
     raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")
 
 
-async def _is_modern(client: Client) -> bool:
-    return client.session.discover_result is not None
+async def _complete(
+    client: Client,
+    reference: PromptReference | ResourceTemplateReference,
+    typed: dict[str, str],
+    arguments: dict[str, str],
+) -> tuple[str, ...]:
+    if client.server_capabilities.completions is None:
+        return ()
+    return tuple((await client.complete(reference, typed, arguments or None)).completion.values)
 
 
 async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]) -> None:

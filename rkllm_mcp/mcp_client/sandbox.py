@@ -86,8 +86,17 @@ def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterato
                     yield folder
                     if folder.name == "uvx" and (folder.parent / "uv").exists():
                         yield folder.parent / "uv"
-        interpreter = _interpreter(real, env)
-        pending += [interpreter] if interpreter else []
+        # A script needs the interpreter of its shebang line.
+        first_line = b""
+        with suppress(OSError), real.open("rb") as opened:
+            first_line = opened.readline(_SHEBANG_BYTES)
+        words = first_line[2:].decode("utf-8", "replace").split() if first_line.startswith(b"#!") else []
+        if words and Path(words[0]).name == "env":
+            candidates = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+            found = shutil.which(candidates[0], path=env.get("PATH")) if candidates else None
+            pending += [Path(found).absolute()] if found else []
+        elif words:
+            pending.append(Path(words[0]))
 
 
 def _environment(root: Path) -> Iterator[Path]:
@@ -103,23 +112,6 @@ def _environment(root: Path) -> Iterator[Path]:
             about: Any = json.loads(origin.read_text("utf-8"))
             if about.get("dir_info", {}).get("editable"):
                 yield Path(unquote(urlsplit(str(about["url"])).path))
-
-
-def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the interpreter in a script's shebang line; None if the file is not a script."""
-    try:
-        with script.open("rb") as file:
-            first = file.readline(_SHEBANG_BYTES)
-    except OSError:
-        return None
-    if not first.startswith(b"#!"):
-        return None
-    words = first[2:].decode("utf-8", "replace").split()
-    if words and Path(words[0]).name == "env":
-        candidates = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        program = shutil.which(candidates[0], path=env.get("PATH")) if candidates else None
-        return Path(program).absolute() if program else None
-    return Path(words[0]) if words else None
 
 
 def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path | None:
@@ -173,7 +165,19 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
         **dict.fromkeys(_existing(spec.sandbox_write, "sandbox_write"), True),
     }
     words = ["--unshare-all", *(["--share-net"] if spec.sandbox_network else []), "--die-with-parent", "--new-session"]
-    words += ["--cap-drop", "ALL", *_system(network=spec.sandbox_network)]
+    words += ["--cap-drop", "ALL"]
+    for name in _SYSTEM_FOLDERS:
+        words += ["--ro-bind-try", name, name]
+    for path in map(Path, _SYSTEM_LINKS):
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    for name in _ETC:
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    if spec.sandbox_network:
+        # Often a link into /run, which the sandbox does not contain.
+        words += ["--ro-bind-try", str(Path("/etc/resolv.conf").resolve()), "/etc/resolv.conf"]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
     # Without the places inside another place or inside the system's folders.
@@ -205,21 +209,6 @@ def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], folders:
         words += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
-
-
-def _system(*, network: bool) -> Iterator[str]:
-    for path in _SYSTEM_FOLDERS:
-        yield from ("--ro-bind-try", path, path)
-    for path in map(Path, _SYSTEM_LINKS):
-        if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), str(path))
-        elif path.is_dir():
-            yield from ("--ro-bind", str(path), str(path))
-    for name in _ETC:
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    if network:
-        # Often a link into /run, which the sandbox does not contain.
-        yield from ("--ro-bind-try", str(Path("/etc/resolv.conf").resolve()), "/etc/resolv.conf")
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:

@@ -22,7 +22,7 @@ from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
-    from mcp_types import CallToolResult, ListToolsResult, RequestParamsMeta, Tool
+    from mcp_types import ListToolsResult, RequestParamsMeta, Tool
 
 
 # The largest known servers have some hundreds of tools or resources.
@@ -124,6 +124,15 @@ def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[
         required = as_list(tool.input_schema.get("required"))
         names = as_list((tool.meta or {}).get(TUNING))
         tuning = tuple(name for name in names if isinstance(name, str) and name not in required)
+        # Its texts by language, without what is not a text.
+        texts_by_language: dict[str, dict[str, Any]] = {}
+        for language in LANGUAGES:
+            entry = as_mapping(as_mapping((tool.meta or {}).get(TEXTS)).get(language))
+            texts = {name: entry[name] for name in ("title", "description") if isinstance(entry.get(name), str)}
+            words = as_mapping(entry.get("parameters"))
+            parameters = {name: text for name, text in words.items() if isinstance(text, str)}
+            if texts or parameters:
+                texts_by_language[language] = {**texts, "parameters": parameters}
         # The argument that takes the user's words, if its schema lists it as a text.
         stated_name = (tool.meta or {}).get(QUESTION_ARGUMENT)
         question = stated_name if isinstance(stated_name, str) else ""
@@ -138,7 +147,7 @@ def _offered_tools(tools: Sequence[Tool], spec: MCPServerConfig, note: Callable[
             destructive=hints.destructive_hint if hints else None,
             as_task=tool.execution is not None and tool.execution.task_support == "required",
             title=tool.title or (hints.title if hints else None) or "",
-            texts=_texts(tool.meta or {}),
+            texts=texts_by_language,
             question_argument=question if schema.get("type") == "string" else "",
             is_helper=(tool.meta or {}).get(HELPER) is True,
             tuning=tuning,
@@ -169,19 +178,6 @@ async def resource_names(client: Client) -> tuple[str, ...]:
     return ()
 
 
-def _texts(meta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the texts of a tool by language, as ``ToolSpec.texts`` has them, without what is not a text."""
-    by_language: dict[str, dict[str, Any]] = {}
-    for language in LANGUAGES:
-        entry = as_mapping(as_mapping(meta.get(TEXTS)).get(language))
-        texts = {name: entry[name] for name in ("title", "description") if isinstance(entry.get(name), str)}
-        words = as_mapping(entry.get("parameters"))
-        parameters = {name: text for name, text in words.items() if isinstance(text, str)}
-        if texts or parameters:
-            by_language[language] = {**texts, "parameters": parameters}
-    return by_language
-
-
 # Our knowledge server returns to such a call only what probably answers the question; other servers may do the same.
 _AUTOMATIC: RequestParamsMeta = cast("RequestParamsMeta", {"io.github.rkllm-mcp/automatic": True})
 
@@ -196,23 +192,23 @@ async def call_tool(
     as_task: bool,
 ) -> dict[str, Any]:
     """Call a tool by its wire name, as a task if it requires one (2025-11-25); return the JSON of the result."""
+    is_again = False
+    while True:
+        try:
+            if as_task and client.session.discover_result is None:
+                from rkllm_mcp.mcp_client.tasks import call_as_task
 
-    async def request() -> CallToolResult:
-        if as_task and client.session.discover_result is None:
-            from rkllm_mcp.mcp_client.tasks import call_as_task
-
-            return await call_as_task(client, tool, arguments, context, spec.task_timeout_s)
-        # The SDK passes the values by position.
-        on_progress = cast("ProgressFnT | None", context.on_progress)
-        meta = _AUTOMATIC if context.is_automatic else None
-        return await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=meta)
-
-    try:
-        result = await request()
-    except sdk.mcp.MCPError as error:
-        if not await visit_urls(error, spec, context):
-            raise
-        result = await request()
+                result = await call_as_task(client, tool, arguments, context, spec.task_timeout_s)
+            else:
+                # The SDK passes the values by position.
+                on_progress = cast("ProgressFnT | None", context.on_progress)
+                meta = _AUTOMATIC if context.is_automatic else None
+                result = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=meta)
+            break
+        except sdk.mcp.MCPError as error:
+            if is_again or not await visit_urls(error, spec, context):
+                raise
+            is_again = True
     answer: dict[str, Any] = {
         "content": [block.model_dump(by_alias=True, exclude_none=True, mode="json") for block in result.content],
         "isError": result.is_error,

@@ -116,17 +116,20 @@ class LastLines:
         """Add bytes of the text, split at any point."""
         *lines, tail = (self._tail + chunk).split(b"\n")
         for line in lines[-self._limit :]:
-            self._add_line(line)
+            self.add(line)
         # A character has at most four bytes; bytes beyond the width are dropped at once.
         self._tail = tail[: self._width * 4]
 
-    def add(self, line: str) -> None:
-        """Add a line that is not part of the byte stream."""
-        self._add_line(line.encode("utf-8", "replace"))
+    def add(self, line: str | bytes) -> None:
+        """Add a line, such as one that is not part of the byte stream."""
+        encoded = line.encode("utf-8", "replace") if isinstance(line, str) else line
+        text = _CONTROL.sub("", encoded[: self._width * 4].decode("utf-8", "replace")).rstrip()
+        if text:
+            self._lines.append(text)
 
     def finish(self) -> None:
         """Add the last line if it has no newline."""
-        self._add_line(self._tail)
+        self.add(self._tail)
         self._tail = b""
 
     def forget(self) -> None:
@@ -139,8 +142,3 @@ class LastLines:
         # Programs such as mcp-remote print the address that they connect to. It is redacted here, not as it arrives: a
         # server may write without end, and most of its lines are never shown.
         return tuple(redacted_text(line)[: self._width] for line in self._lines)
-
-    def _add_line(self, line: bytes) -> None:
-        text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
-        if text:
-            self._lines.append(text)

@@ -99,7 +99,16 @@ def messages_in(frame: bytes | str) -> list[SessionMessage]:
     except RecursionError:
         return _refusal_of(text, "it is nested too deeply")
     except ValueError:
-        value = _responses_in(text)
+        # Responses in a line that also has other text, which a program printed without a line break.
+        value, position = list[object](), 0
+        while len(value) < _MOST_MESSAGES and (match := _MESSAGE_START.search(text, position)):
+            try:
+                response, position = _DECODER.raw_decode(text, match.start())
+            except (ValueError, RecursionError):
+                break
+            # A log may quote requests.
+            if not as_mapping(response).get("method"):
+                value.append(response)
     messages: list[sdk.message.SessionMessage] = []
     for item in as_list(value)[:_MOST_MESSAGES] or [value]:
         with suppress(ValueError, RecursionError):
@@ -119,21 +128,6 @@ def _refusal_of(text: str, reason: str) -> list[SessionMessage]:
         return []
     error = sdk.types.ErrorData(code=_INTERNAL_ERROR, message=f"the response cannot be read: {reason}")
     return [sdk.message.SessionMessage(sdk.types.JSONRPCError(jsonrpc="2.0", id=json.loads(match[1]), error=error))]
-
-
-def _responses_in(text: str) -> list[object]:
-    """Return the responses in a line that also has other text, which a program printed without a line break."""
-    responses: list[object] = []
-    position = 0
-    while len(responses) < _MOST_MESSAGES and (match := _MESSAGE_START.search(text, position)):
-        try:
-            message, position = _DECODER.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            break
-        # A log may quote requests.
-        if not as_mapping(message).get("method"):
-            responses.append(message)
-    return responses
 
 
 _DECODER = json.JSONDecoder()

@@ -34,9 +34,10 @@ from rkllm_mcp.tasks import run_costly
 
 if TYPE_CHECKING:
     import httpx2
-    from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
+
+    from rkllm_mcp.mcp_client.transports.channel import Incoming
 
 # Limit of an error response's body.
 _MAX_ERROR_BYTES = 65536
@@ -56,9 +57,6 @@ _LOST_SESSION = re.compile(
     rb"|\bsession\b.{0,40}\b(not found|invalid|unknown|expired|terminated|closed|does not exist)\b",
     re.IGNORECASE,
 )
-
-# Delivers the JSON-RPC error of a failed request to the session.
-Deliver = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -86,14 +84,10 @@ async def sse(
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
     long = LongMessages()
 
-    async def deliver(error: dict[str, Any]) -> None:
-        for message in messages_in(json.dumps(error)):
-            await incoming_send.send(message)
-
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del headers, timeout
         # The event stream may be silent between two calls, so it has no read timeout.
-        return _client(spec, sent, auth, stop_grace_s, long, read_timeout_s=None, deliver=deliver)
+        return _client(spec, sent, auth, stop_grace_s, long, read_timeout_s=None, incoming=incoming_send)
 
     with incoming_send, incoming:
         async with (
@@ -107,9 +101,7 @@ async def sse(
                 pumps.cancel_scope.cancel()
 
 
-async def _pump(
-    received: ReadStream[SessionMessage | Exception], incoming: MemoryObjectSendStream[SessionMessage | Exception]
-) -> None:
+async def _pump(received: ReadStream[SessionMessage | Exception], incoming: Incoming) -> None:
     with incoming:
         async for item in received:
             try:
@@ -126,9 +118,9 @@ def _client(
     long: LongMessages,
     *,
     read_timeout_s: float | None,
-    deliver: Deliver | None = None,
+    incoming: Incoming | None = None,
 ) -> httpx2.AsyncClient:
-    """Return an HTTP client that converts failed requests to JSON-RPC errors."""
+    """Return an HTTP client that converts failed requests to JSON-RPC errors, which ``incoming`` takes over SSE."""
     longest_pause_s = _LONGEST_PAUSE * spec.timeout_s
 
     class ErrorConvertingClient(sdk.httpx2.AsyncClient):
@@ -142,21 +134,21 @@ def _client(
                 return long.shorten_events(await _send_in_time(attempt, longest_pause_s))
             try:
                 response = await _send_in_time(attempt, longest_pause_s)
-                if deliver is None:
+                if incoming is None:
                     response = await _mend_response(call, response, long)
             except sdk.httpx2.StreamError as error:
-                return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), deliver)
+                return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), incoming)
             except (sdk.httpx2.TransportError, RkllmMcpError, sdk.client_auth.OAuthFlowError) as error:
                 kind = {"kind": "unreachable" if isinstance(error, sdk.httpx2.TransportError) else "login"}
                 failure = _error(call, _reason(spec, error), _CONNECTION_CLOSED, kind)
-                return await _error_response(request, failure, deliver)
-            if response.status_code == HTTPStatus.NO_CONTENT and deliver is None:
+                return await _error_response(request, failure, incoming)
+            if response.status_code == HTTPStatus.NO_CONTENT and incoming is None:
                 failure = _error(call, "the server answered a request with 204 No Content", _INTERNAL_ERROR)
-                return await _error_response(request, failure, deliver)
+                return await _error_response(request, failure, incoming)
             if response.status_code < HTTPStatus.BAD_REQUEST:
                 return long.shorten_events(response)
             error = await _refusal(call, response, has_session="mcp-session-id" in request.headers)
-            return await _error_response(request, error, deliver, response.status_code)
+            return await _error_response(request, error, incoming, response.status_code)
 
     timeout = sdk.httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
     verify = tls_context(spec.ca_file) if spec.ca_file else True
@@ -215,13 +207,14 @@ def _request_id(request: httpx2.Request) -> str | int | None:
 
 
 async def _error_response(
-    request: httpx2.Request, error: dict[str, Any], deliver: Deliver | None, status: int = HTTPStatus.BAD_GATEWAY
+    request: httpx2.Request, error: dict[str, Any], incoming: Incoming | None, status: int = HTTPStatus.BAD_GATEWAY
 ) -> httpx2.Response:
     """Return the response that makes the SDK raise ``error`` in the caller."""
-    if deliver is None:
+    if incoming is None:
         return sdk.httpx2.Response(status, json=error, request=request)
     # Over SSE, answers arrive on the event stream; an HTTP error on this request would end the session.
-    await deliver(error)
+    for message in messages_in(json.dumps(error)):
+        await incoming.send(message)
     return sdk.httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 

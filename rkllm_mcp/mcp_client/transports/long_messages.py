@@ -103,18 +103,16 @@ class LongMessages:
             while (end := _EVENT_END.search(waiting, start)) is not None:
                 event, start = bytes(waiting[: end.end()]), 0
                 del waiting[: end.end()]
-                yield event if len(event) <= LONG_BYTES else await self._shorten_event(event)
+                if len(event) <= LONG_BYTES:
+                    yield event
+                    continue
+                other_lines, messages = await run_costly(_read_event, event)
+                head = b"".join(line + b"\n" for line in other_lines)
+                for short in [self.shorten(message) for message in messages] or [_UNREADABLE]:
+                    yield head + b"data: " + short + b"\n\n"
             if len(waiting) > MAX_MESSAGE_BYTES:
                 raise sdk.httpx2.StreamError(f"an event has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
         yield bytes(waiting)
-
-    async def _shorten_event(self, event: bytes) -> bytes:
-        other_lines, messages = await run_costly(_read_event, event)
-        head = b"".join(line + b"\n" for line in other_lines)
-        return b"".join(
-            head + b"data: " + data + b"\n\n"
-            for data in [self.shorten(message) for message in messages] or [_UNREADABLE]
-        )
 
 
 def _read_event(event: bytes) -> tuple[list[bytes], list[SessionMessage]]:

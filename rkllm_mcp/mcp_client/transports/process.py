@@ -49,17 +49,23 @@ class Child:
         self.process = process  # its returncode is as in subprocess (negative: the signal)
         self.pid = process.pid  # which is also the id of the process group
         self._stderr = stderr
-        self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
-        self._exited = _exit_notice(process.pid)
+        pipes: list[IO[bytes]] = []
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            assert pipe is not None, "the process is started with three pipes"  # noqa: S101  (narrows the type)
+            os.set_blocking(pipe.fileno(), False)
+            pipes.append(pipe)
+        self._stdin, self._stdout, self._errors = pipes
+        # A pipe that becomes readable when the process has ended. A thread closes its other end: older kernels and
+        # container profiles refuse a pidfd, and asyncio's notification also waits for the pipes.
+        reader, writer = os.pipe()
+        waiting = threading.Thread(target=_close_at_exit, args=(self.pid, writer), name=f"exit of {self.pid}")
+        waiting.daemon = True
+        waiting.start()
+        self._exited = os.fdopen(reader, "rb", buffering=0)
         self.was_stopped = False  # it ended because the host closed its stdin or signalled it
+        self.has_read = False  # it has read something of what was sent; valid once it has ended
         self._has_hung_up = False
         self._sent_bytes = 0
-        self._is_unread = False
-
-    @property
-    def has_read(self) -> bool:
-        """True unless the process ended without reading anything of what was sent; valid once it has ended."""
-        return self._sent_bytes > 0 and not self._is_unread
 
     async def receive(self) -> bytes:
         """Return the next bytes of stdout; empty at the end."""
@@ -92,9 +98,15 @@ class Child:
         Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
         """
         unread = int.from_bytes(fcntl.ioctl(self._stdin.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
-        self._is_unread = unread >= self._sent_bytes
+        self.has_read = unread < self._sent_bytes
         # A process that ends because its stdin is closed here did not end by itself.
-        self.was_stopped = not self._has_hung_up and not self._has_exited()
+        try:
+            # Returns at once.
+            exited = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)  # noqa: ASYNC222
+            has_exited = exited is not None
+        except ChildProcessError:
+            has_exited = True
+        self.was_stopped = not self._has_hung_up and not has_exited
         try:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as draining:
@@ -125,12 +137,6 @@ class Child:
     async def _discard_output(self) -> None:
         while await _read_pipe(self._stdout):
             pass
-
-    def _has_exited(self) -> bool:
-        try:
-            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-        except ChildProcessError:
-            return True
 
     def _signal(self, number: signal.Signals) -> None:
         if self.process.returncode is None:
@@ -171,29 +177,13 @@ async def open_child(spec: StdioServer, stderr: LastLines, stop_grace_s: float) 
         await child.stop(stop_grace_s)
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "the process is started with three pipes"  # noqa: S101  (narrows the type)
-    os.set_blocking(pipe.fileno(), False)
-    return pipe
-
-
 async def _read_pipe(pipe: IO[bytes]) -> bytes:
     # Waiting first yields to the event loop once per chunk: a server that never pauses must not block other tasks.
     await anyio.wait_readable(pipe.fileno())
     return os.read(pipe.fileno(), _CHUNK_BYTES)
 
 
-def _exit_notice(pid: int) -> IO[bytes]:
-    """Return a pipe that becomes readable when the process has ended, without reaping it.
-
-    Uses a thread: older kernels and container profiles refuse a pidfd, and asyncio's notification also waits for the
-    pipes.
-    """
-    reader, writer = os.pipe()
-
-    def wait() -> None:
-        with os.fdopen(writer, "wb"), contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-    threading.Thread(target=wait, name=f"exit of {pid}", daemon=True).start()
-    return os.fdopen(reader, "rb", buffering=0)
+def _close_at_exit(pid: int, writer: int) -> None:
+    """Close the end of a pipe when the process has ended, without reaping it."""
+    with os.fdopen(writer, "wb"), contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
