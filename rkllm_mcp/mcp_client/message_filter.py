@@ -348,15 +348,6 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
 
 
-def mend_prompt_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """Repair a ``prompts/list`` result; arguments without a name are dropped."""
-    mended = mend_list(result, note, key="prompts", name="name")
-    for prompt in mended["prompts"]:
-        arguments = [_clean_item(argument) for argument in as_list(prompt.get("arguments")) if _is_object(argument)]
-        prompt["arguments"] = [argument for argument in arguments if argument.get("name")]
-    return mended
-
-
 # The fields of listed items whose type is known; others are passed on as they are.
 _TYPES: Mapping[str, type] = {
     **dict.fromkeys(("name", "title", "description", "uri", "uriTemplate", "mimeType"), str),
@@ -401,7 +392,10 @@ def _limit_items(
 
 
 def mend_list(result: dict[str, Any], note: Callable[[str], None], *, key: str, name: str) -> dict[str, Any]:
-    """Repair the list ``key``; its items need the field ``name``, which is in for a name that is missing."""
+    """Repair the list ``key``; its items need the field ``name``, which is in for a name that is missing.
+
+    Arguments of prompts without a name are dropped.
+    """
     mended: dict[str, Any] = {**result, key: []}
     if not isinstance(mended.get("nextCursor", ""), str):
         del mended["nextCursor"]
@@ -414,6 +408,9 @@ def mend_list(result: dict[str, Any], note: Callable[[str], None], *, key: str, 
         if not good.get("name"):
             note(f"an item of {key} has no name: {_short(item)}")
             good["name"] = good[name]
+        if key == "prompts":
+            arguments = [_clean_item(argument) for argument in as_list(good.get("arguments")) if _is_object(argument)]
+            good["arguments"] = [argument for argument in arguments if argument.get("name")]
         return good
 
     mended[key] = _limit_items(as_list(result.get(key)), key, mend, note)
@@ -445,6 +442,6 @@ _REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[st
     "tools/call": mend_call_result,
     "resources/list": partial(mend_list, key="resources", name="uri"),
     "resources/templates/list": partial(mend_list, key="resourceTemplates", name="uriTemplate"),
-    "prompts/list": mend_prompt_list,
+    "prompts/list": partial(mend_list, key="prompts", name="name"),
     "prompts/get": mend_prompt,
 }

@@ -277,10 +277,34 @@ class SignIn:
             storage.issuer = partial(_issuer_of, provider)
         else:
             provider = self._as_person(spec, waiting_for_person, reach, spelling)
+        # The host is registered only for a person who can log in.
         registers = is_program or not isinstance(self.consent, NoConsent)
-        return _limit_provider(
-            provider, reach, spelling, None if registers else partial(self.consent, spec.name, "", "")
-        )
+        refuse = partial(self.consent, spec.name, "", "")
+
+        class Limited(sdk.httpx2.Auth):
+            """The provider, limited to the addresses that its server may lead to."""
+
+            requires_response_body = provider.requires_response_body
+
+            async def async_auth_flow(
+                self, request: sdk.httpx2.Request
+            ) -> AsyncGenerator[sdk.httpx2.Request, sdk.httpx2.Response]:
+                async with aclosing(provider.async_auth_flow(request)) as flow:
+                    outgoing = await anext(flow)
+                    while True:
+                        is_registration = outgoing is not request and b'"redirect_uris"' in outgoing.content
+                        if is_registration and not registers:
+                            await refuse()
+                        reach.restrict(outgoing)
+                        response = yield outgoing
+                        if outgoing is not request or response.status_code in (401, 403):
+                            _limit(response)
+                        try:
+                            outgoing = await flow.asend(await spelling.unify_issuer(response, provider))
+                        except StopAsyncIteration:
+                            return
+
+        return Limited()
 
     def _as_person(
         self,
@@ -341,41 +365,6 @@ class SignIn:
         )
         storage.issuer = partial(_issuer_of, provider)
         return provider
-
-
-def _limit_provider(
-    provider: OAuthClientProvider,
-    reach: Reach,
-    spelling: _IssuerSpelling,
-    refuse_registration: Callable[[], Awaitable[object]] | None,
-) -> httpx2.Auth:
-    """Return ``provider`` limited to the addresses that its server may lead to.
-
-    ``refuse_registration`` raises where no person can log in, for whom alone the host is registered.
-    """
-
-    class Limited(sdk.httpx2.Auth):
-        requires_response_body = provider.requires_response_body
-
-        async def async_auth_flow(
-            self, request: sdk.httpx2.Request
-        ) -> AsyncGenerator[sdk.httpx2.Request, sdk.httpx2.Response]:
-            async with aclosing(provider.async_auth_flow(request)) as flow:
-                outgoing = await anext(flow)
-                while True:
-                    is_registration = outgoing is not request and b'"redirect_uris"' in outgoing.content
-                    if is_registration and refuse_registration is not None:
-                        await refuse_registration()
-                    reach.restrict(outgoing)
-                    response = yield outgoing
-                    if outgoing is not request or response.status_code in (401, 403):
-                        _limit(response)
-                    try:
-                        outgoing = await flow.asend(await spelling.unify_issuer(response, provider))
-                    except StopAsyncIteration:
-                        return
-
-    return Limited()
 
 
 def _limit(response: httpx2.Response) -> None:

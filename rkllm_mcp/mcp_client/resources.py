@@ -235,6 +235,8 @@ class ResourceHub:
                 await _follow_events(session, uri, on_update, task_status)
             else:
                 await _follow_notifications(session, self.updates, uri, on_update, task_status)
+        server = connection.spec.name
+        raise ServerUnavailableError(f"the connection to server '{server}' was lost; subscribe to {uri} again")
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
@@ -424,6 +426,8 @@ async def _complete(
 
 
 async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]) -> None:
+    """Call ``on_update`` until the connection is lost; a ServerRefusedError if the server ends the subscription."""
+
     # The stream outlives the request that opens it, so that an idle subscription does not count as an active call.
     async def open_stream(client: Client) -> tuple[contextlib.AsyncExitStack, Subscription]:
         async with contextlib.AsyncExitStack() as opening:
@@ -440,13 +444,14 @@ async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, 
                 if isinstance(event, sdk.subscriptions.ResourceUpdated):
                     await on_update(str(event.uri))
         except sdk.subscriptions.SubscriptionLost:
-            raise _lost(connection, uri) from None
+            return
     raise ServerRefusedError(f"server '{connection.spec.name}' has ended the subscription to {uri}; subscribe again")
 
 
 async def _follow_notifications(
     connection: Connection, updates: ResourceUpdates, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]
 ) -> None:
+    """Call ``on_update`` until the connection is lost."""
     with updates.listening(connection.spec.name, uri) as changed:
         gone = await connection.request(lambda client: _subscribe(client, connection, uri))
         task_status.started()
@@ -463,12 +468,6 @@ async def _follow_notifications(
                     contextlib.suppress(ServerRefusedError, ServerUnavailableError),
                 ):
                     await connection.request(lambda client: client.session.send_request(request, sdk.types.EmptyResult))
-    raise _lost(connection, uri)
-
-
-def _lost(connection: Connection, uri: str) -> ServerUnavailableError:
-    name = connection.spec.name
-    return ServerUnavailableError(f"the connection to server '{name}' was lost; subscribe to {uri} again")
 
 
 async def _end_when_gone(gone: anyio.Event, scope: anyio.CancelScope) -> None:

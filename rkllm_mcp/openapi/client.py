@@ -103,7 +103,17 @@ class HttpClient:
             target = answer.headers.get("location") if answer.status in {301, 302, 303, 307, 308} else None
             if target is None:
                 return answer
-            request = _redirect(request, answer.status, target)
+            url = urljoin(request.url, target)
+            if origin_of(url) != origin_of(request.url):
+                where = origin_of(url) or "an invalid address"
+                remedy = "set openapi_base_url to the right address."
+                raise HttpClientError(f"The API redirects to {where}, which is not followed; {remedy}")
+            is_post = request.method == "POST" and answer.status in {301, 302}
+            if is_post or (answer.status == 303 and request.method != "HEAD"):
+                headers = {name: value for name, value in request.headers.items() if name.lower() != "content-type"}
+                request = Request("GET", url, headers)
+            else:
+                request = Request(request.method, url, request.headers, request.content)
         raise HttpClientError("The API redirects in a loop; report this to its operator.")
 
     async def _send_once(
@@ -161,19 +171,6 @@ async def open_http_client(
         yield HttpClient(client, reach, 2 * timeout_s)
 
 
-def _redirect(request: Request, status: int, target: str) -> Request:
-    url = urljoin(request.url, target)
-    if origin_of(url) != origin_of(request.url):
-        where = origin_of(url) or "an invalid address"
-        remedy = "set openapi_base_url to the right address."
-        raise HttpClientError(f"The API redirects to {where}, which is not followed; {remedy}")
-    is_post = request.method == "POST" and status in {301, 302}
-    if not (is_post or (status == 303 and request.method != "HEAD")):
-        return Request(request.method, url, request.headers, request.content)
-    headers = {name: value for name, value in request.headers.items() if name.lower() != "content-type"}
-    return Request("GET", url, headers)
-
-
 # Length of the reason of a failed exchange.
 _MAX_REASON_CHARS = 200
 
@@ -211,7 +208,19 @@ def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], 
             tail_chars = max(map(len, secrets)) * 2
             text = text[:-tail_chars] if len(text) > tail_chars else ""
     if is_error:
-        return text_result(_error(operation, answer, redact(status, secrets), text), is_error=True)
+        # What the status means for this operation, and what the API says of it.
+        of_server = "the API itself has failed; try again later" if answer.status >= 500 else ""
+        advice = _ADVICE.get(answer.status, of_server)
+        names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
+        if answer.status == 401 and names:
+            advice = f"{advice}; it takes the token {' or '.join(names)}"
+        if wait := answer.headers.get("retry-after", "")[:40]:
+            advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
+        if "html" in answer.media_type:
+            text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
+        text = shorten(text, _MAX_ERROR_CHARS)
+        sentence = f"The API answered {redact(status, secrets)}" + (f": {advice}" if advice else "") + "."
+        return text_result(f"{sentence} It says: {text}" if text.strip() else sentence, is_error=True)
     size = "unknown size" if answer.size_bytes is None else size_text(answer.size_bytes)
     if not is_text:
         text = f"[{answer.media_type or 'data of unknown type'}, {size}, not shown]"
@@ -221,18 +230,3 @@ def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], 
     elif len(text) > limit_chars or answer.is_cut:
         text = f"{text[:limit_chars]}\n… the answer has {size}; only its beginning was read"
     return text_result(text)
-
-
-def _error(operation: Operation, answer: HttpResult, status: str, text: str) -> str:
-    """Return the sentence about an error status, and what the API says of it in ``text``."""
-    advice = _ADVICE.get(answer.status, "the API itself has failed; try again later" if answer.status >= 500 else "")
-    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
-    if answer.status == 401 and names:
-        advice = f"{advice}; it takes the token {' or '.join(names)}"
-    if wait := answer.headers.get("retry-after", "")[:40]:
-        advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
-    if "html" in answer.media_type:
-        text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
-    text = shorten(text, _MAX_ERROR_CHARS)
-    sentence = f"The API answered {status}" + (f": {advice}" if advice else "") + "."
-    return f"{sentence} It says: {text}" if text.strip() else sentence

@@ -272,26 +272,9 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     if body is not None:
         # The Content-Type must match the boundary of the body.
         headers = _override(headers, {"Content-Type": body[0]})
-    url = operation.address + _path(operation, values)
-    if query:
-        url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
-    return Request(operation.method, url, headers, body[1] if body else None)
-
-
-def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
-    """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
-    values = (
-        (parameter, arguments.get(parameter.key))
-        for parameter in operation.parameters
-        if parameter.location == location
-    )
-    return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
-
-
-def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.location == "path"}
     texts = {
-        parameter.name: _in_path(parameter, value) for parameter, value in _parameters_in(operation, arguments, "path")
+        parameter.name: _in_path(parameter, value) for parameter, value in _parameters_in(operation, values, "path")
     }
     template, path, end = sent_path(operation.path), "", 0
     for match in PLACEHOLDER.finditer(template):
@@ -306,7 +289,20 @@ def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:
     path = path if path.startswith("/") or not path else f"/{path}"
     if any(unquote(segment) in {".", ".."} for segment in path.split("/")):
         raise ArgumentError("A part of the path must not be '.' or '..'.")
-    return quote(path, safe="/%:@!$&'()*+,;=~?")
+    url = operation.address + quote(path, safe="/%:@!$&'()*+,;=~?")
+    if query:
+        url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
+    return Request(operation.method, url, headers, body[1] if body else None)
+
+
+def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location: str) -> list[tuple[Parameter, Any]]:
+    """Return the parameters of a place and their values; null, and an empty list or object, count as absent."""
+    values = (
+        (parameter, arguments.get(parameter.key))
+        for parameter in operation.parameters
+        if parameter.location == location
+    )
+    return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
 
 
 def _override(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Outbox:
         self._local = local
         self._shared = shared
         self._tenant = tenant
-        self._replays = {**replays, _STATEMENTS: _execute_all}
+        self._replays = replays
         self._writer = f"{os.getpid()}:{_start_ticks(os.getpid())}"
         self._may_wait = True  # there may be entries; those of the process before, at first
         self._refused: set[str] = set()  # entries that the shared database did not take
@@ -115,7 +115,12 @@ class Outbox:
         """Make a change, unless it was made before and its entry could not be deleted."""
         transaction.execute("DELETE FROM shipped WHERE tenant = ? AND id = ?", (self._tenant, before))
         statement = "INSERT INTO shipped (tenant, id) VALUES (?, ?) ON CONFLICT (tenant, id) DO NOTHING"
-        if transaction.execute(statement, (self._tenant, entry)).rowcount:
+        if not transaction.execute(statement, (self._tenant, entry)).rowcount:
+            return
+        if kind == _STATEMENTS:
+            for noted, values in change:
+                transaction.execute(noted, values)
+        else:
             self._replays[kind](change, transaction)
 
 
@@ -141,11 +146,6 @@ class _NoRows:
 
     def fetchall(self) -> list[Any]:
         return []
-
-
-def _execute_all(statements: Sequence[tuple[str, Sequence[Any]]], transaction: Transaction) -> None:
-    for statement, values in statements:
-        transaction.execute(statement, values)
 
 
 def _start_ticks(number: int) -> str:

@@ -30,7 +30,6 @@ from rkllm_mcp.mcp_client.message_filter import (
     mend_handshake,
     mend_list,
     mend_prompt,
-    mend_prompt_list,
     mend_tool_list,
 )
 
@@ -161,7 +160,8 @@ def test_one_item_with_a_fault_does_not_hide_the_others() -> None:
     ListResourceTemplatesResult.model_validate(templates)
     assert templates["resourceTemplates"] == [{"uriTemplate": "x:{a}", "name": "x:{a}"}]
     arguments = [{"name": "a", "required": "yes", "description": None}, {"description": "no name"}, "b"]
-    prompts = mend_prompt_list({"prompts": [{"name": "p", "arguments": arguments}, {"title": "q"}]}, notes.append)
+    listed = {"prompts": [{"name": "p", "arguments": arguments}, {"title": "q"}]}
+    prompts = mend_list(listed, notes.append, key="prompts", name="name")
     ListPromptsResult.model_validate(prompts)
     assert prompts["prompts"] == [{"name": "p", "arguments": [{"name": "a"}]}]
     none = mend_list({"resources": "none"}, notes.append, key="resources", name="uri")

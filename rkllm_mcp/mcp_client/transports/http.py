@@ -140,7 +140,17 @@ def _client(
                 return await _error_response(request, _error(call, str(error), _INTERNAL_ERROR), incoming)
             except (sdk.httpx2.TransportError, RkllmMcpError, sdk.client_auth.OAuthFlowError) as error:
                 kind = {"kind": "unreachable" if isinstance(error, sdk.httpx2.TransportError) else "login"}
-                failure = _error(call, _reason(spec, error), _CONNECTION_CLOSED, kind)
+                if isinstance(error, sdk.httpx2.TimeoutException):
+                    reason = f"it did not answer in time ({type(error).__name__})"
+                elif isinstance(error, sdk.httpx2.TransportError):
+                    reason = f"it cannot be reached: {str(error) or type(error).__name__}"
+                elif isinstance(error, sdk.client_auth.OAuthRegistrationError):
+                    remedy = f"configure client_id and redirect_uri for '{spec.name}'"
+                    reason = f"dynamic client registration failed; {remedy} ({error})"
+                else:
+                    is_own = isinstance(error, RkllmMcpError)
+                    reason = str(error) if is_own else f"the login to '{spec.name}' failed: {error}"
+                failure = _error(call, reason, _CONNECTION_CLOSED, kind)
                 return await _error_response(request, failure, incoming)
             if response.status_code == HTTPStatus.NO_CONTENT and incoming is None:
                 failure = _error(call, "the server answered a request with 204 No Content", _INTERNAL_ERROR)
@@ -256,16 +266,6 @@ async def _refusal(call: str | int, response: httpx2.Response, *, has_session: b
 def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[str, Any]:
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
     return {"jsonrpc": "2.0", "id": call, "error": error}
-
-
-def _reason(spec: RemoteServer, error: Exception) -> str:
-    if isinstance(error, sdk.httpx2.TimeoutException):
-        return f"it did not answer in time ({type(error).__name__})"
-    if isinstance(error, sdk.httpx2.TransportError):
-        return f"it cannot be reached: {str(error) or type(error).__name__}"
-    if isinstance(error, sdk.client_auth.OAuthRegistrationError):
-        return f"dynamic client registration failed; configure client_id and redirect_uri for '{spec.name}' ({error})"
-    return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
 
 
 # How an event stream begins.
