@@ -48,7 +48,6 @@ from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline
 from rkllm_mcp.toolcalls.results import text_result
 
 if TYPE_CHECKING:
-    import mcp_types as types
     from mcp import Client
     from mcp.client import session as client_session
 
@@ -219,7 +218,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             mode=mode,
             prior_discover=prior,
             client_info=sdk.types.Implementation(name="rkllm-mcp", version=__version__),
-            logging_callback=self._log,
             log_level=self.spec.log_level or "info",  # servers since 2026-07-28 read it in each request
             message_handler=partial(self._on_message, callbacks),
             sampling_callback=callbacks.sampling,
@@ -251,12 +249,11 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                 await self.life.over.wait()
                 following.cancel_scope.cancel()
 
-    async def _log(self, params: types.LoggingMessageNotificationParams) -> None:
-        logger = f" {params.logger}:" if params.logger else ""
-        self._note_stderr(f"{params.level}:{logger} {params.data}".replace("\n", " "))
-
     async def _on_message(self, callbacks: Callbacks, message: client_session.IncomingMessage) -> None:
-        """Note that a list or a resource has changed."""
+        """Note a line of the server's log, and that a list or a resource has changed."""
+        if isinstance(message, sdk.types.LoggingMessageNotification):
+            logger = f" {message.params.logger}:" if message.params.logger else ""
+            self._note_stderr(f"{message.params.level}:{logger} {message.params.data}".replace("\n", " "))
         if isinstance(message, (sdk.types.ToolListChangedNotification, sdk.types.ResourceListChangedNotification)):
             self._tools_changed.set()
         if isinstance(message, sdk.types.ResourceUpdatedNotification) and callbacks.resource_updated is not None:

@@ -7,7 +7,7 @@ exception groups of them, ``OSError``, and the errors of httpx2.
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import ValidationError
 
@@ -20,10 +20,6 @@ from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.tasks import first_exception
 from rkllm_mcp.text import first_line, shorten
 
-if TYPE_CHECKING:
-    from mcp import MCPError
-
-
 _CLOSED = "Connection closed"  # the message of the SDK
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _REFUSALS = (_UNAUTHORIZED, _FORBIDDEN)
@@ -35,7 +31,7 @@ _MAX_COMMAND_CHARS = 120
 def is_connection_closed(error: BaseException) -> bool:
     """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
     error = first_exception(error)
-    if _is_mcp_error(error):
+    if isinstance(error, sdk.mcp.MCPError):
         return has_hung_up(error) or is_session_lost(error)
     library = type(error).__module__.split(".")[0]
     return isinstance(error, (ConnectionError, EOFError)) or library in ("anyio", "httpx2", "httpcore2")
@@ -44,7 +40,7 @@ def is_connection_closed(error: BaseException) -> bool:
 def has_hung_up(error: BaseException) -> bool:
     """Return True if the server closed an established connection instead of answering."""
     error = first_exception(error)
-    if not _is_mcp_error(error) or error.error.code != sdk.types.CONNECTION_CLOSED:
+    if not isinstance(error, sdk.mcp.MCPError) or error.error.code != sdk.types.CONNECTION_CLOSED:
         return False
     # Servers use the same code, -32000, for errors of their own.
     return error.error.message == _CLOSED or _data(error).get("kind") in ("unreachable", "login")
@@ -53,7 +49,7 @@ def has_hung_up(error: BaseException) -> bool:
 def is_session_lost(error: BaseException) -> bool:
     """Return True if a server of 2025-11-25 or older has dropped the session; the request was not executed."""
     error = first_exception(error)
-    message = error.error.message.lower() if _is_mcp_error(error) else ""
+    message = error.error.message.lower() if isinstance(error, sdk.mcp.MCPError) else ""
     return "session not found" in message or "session terminated" in message
 
 
@@ -66,7 +62,7 @@ def http_status(error: BaseException) -> int:
 def _data(error: BaseException) -> dict[str, Any]:
     """Return the data of a JSON-RPC error; empty without any."""
     error = first_exception(error)
-    data: Any = error.error.data if _is_mcp_error(error) else None
+    data: Any = error.error.data if isinstance(error, sdk.mcp.MCPError) else None
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
@@ -78,7 +74,7 @@ def may_be_an_older_server(error: BaseException | None) -> bool:
     if error is None:
         return False
     error = first_exception(error)
-    is_not_found = _is_mcp_error(error) and error.error.code == sdk.types.METHOD_NOT_FOUND
+    is_not_found = isinstance(error, sdk.mcp.MCPError) and error.error.code == sdk.types.METHOD_NOT_FOUND
     return is_not_found or http_status(error) in (400, 404, 405, 406, 410, 415, 422, 501)
 
 
@@ -88,7 +84,7 @@ def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     status = http_status(error_leaf)
     if status in _REFUSALS:
         return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
-    if _is_mcp_error(error_leaf):
+    if isinstance(error_leaf, sdk.mcp.MCPError):
         sentence = f"The call failed: {_detail(error_leaf)} (code {error_leaf.error.code})."
         # What its data says, such as the argument that is wrong.
         data: Any = error_leaf.error.data
@@ -162,7 +158,7 @@ def _refusal(spec: MCPServerConfig, status: int) -> str:
 
 
 def _detail(error: BaseException) -> str:
-    message = error.error.message if _is_mcp_error(error) else str(error)
+    message = error.error.message if isinstance(error, sdk.mcp.MCPError) else str(error)
     return shorten(first_line(message), _MAX_CHARS) or type(error).__name__
 
 
@@ -170,7 +166,3 @@ def _command(spec: StdioServer) -> str:
     # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
     line = shlex.join((spec.command, *redacted_arguments(spec.args)))
     return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
-
-
-def _is_mcp_error(error: BaseException) -> TypeGuard[MCPError]:
-    return isinstance(error, sdk.mcp.MCPError)

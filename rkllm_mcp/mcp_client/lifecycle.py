@@ -197,12 +197,6 @@ class ConnectionLife:
         self.settled, self.over, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.start_requested, self.first = anyio.Event(), self.settled
 
-    def begin(self) -> None:
-        """Begin an attempt to connect."""
-        if self.settled.is_set():
-            self.settled = anyio.Event()
-        self.ended, self.start_requested = anyio.Event(), anyio.Event()
-
     def settle(self) -> None:
         """Note that the connection is ready."""
         self.first.set()
@@ -277,7 +271,9 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
                 self._become("waiting", "it is started when it is first used")
                 await self.life.start_requested.wait()
             while not self._stopping:
-                self.life.begin()
+                if self.life.settled.is_set():
+                    self.life.settled = anyio.Event()
+                self.life.ended, self.life.start_requested = anyio.Event(), anyio.Event()
                 self._become("connecting")
                 await self._live_once()
                 self.life.end()

@@ -35,7 +35,6 @@ _SHORTEST_INTERVAL_S = 0.05
 _LONGEST_INTERVAL_S = 30.0
 # Limit for tasks/cancel, seconds.
 _CANCEL_TIMEOUT_S = 2.0
-_RUNNING = ("working", "input_required")
 
 _Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
@@ -60,12 +59,6 @@ class _State(types.Result):
     input_requests: dict[str, types.InputRequest] | None = None
     result: dict[str, Any] | None = None
     error: types.ErrorData | None = None
-
-    def interval_s(self) -> float:
-        """Return the time to wait before the next poll, seconds."""
-        interval_ms = self.poll_interval_ms if self.poll_interval_ms is not None else self.poll_interval
-        interval_s = _INTERVAL_S if interval_ms is None else interval_ms / 1000
-        return min(max(interval_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
 
 
 class _LegacyStart(types.CallToolResult):
@@ -130,7 +123,7 @@ async def call_as_task(
         return started
     task = started.task
     seed = _State(status=task.status, status_message=task.status_message, poll_interval=task.poll_interval)
-    return await _LegacyTaskRun(client.session, task.task_id, context).wait(seed, limit_s)
+    return await _TaskRun(client.session, task.task_id, context, is_legacy=True).wait(seed, limit_s)
 
 
 @dataclass
@@ -140,6 +133,8 @@ class _TaskRun:
     session: ClientSession
     task_id: str
     context: CallContext
+    # Of 2025-11-25: its result is requested, and its input requests arrive as ordinary server requests.
+    is_legacy: bool = False
     answered: set[str] = field(default_factory=set[str])  # keys of its input requests
     reports: int = 0
     reported: tuple[str, str | None] | None = None
@@ -163,7 +158,9 @@ class _TaskRun:
         return _failure(f"the task did not finish within {limit_s:g} s and was cancelled; task_timeout_s allows more")
 
     async def _result(self, state: _State) -> types.CallToolResult:
-        while state.status in _RUNNING:
+        # An older server's input requests arrive as ordinary requests, while its result is waited for.
+        running = ("working",) if self.is_legacy else ("working", "input_required")
+        while state.status in running:
             await self._report(state)
             responses: dict[str, Any] = {}
             for key, input_request in (state.input_requests or {}).items():
@@ -180,19 +177,23 @@ class _TaskRun:
                 params = _UpdateParams(task_id=self.task_id, input_responses=responses)
                 await self.session.send_request(_Update(params=params), types.EmptyResult)
             else:
-                await anyio.sleep(state.interval_s())
-            state = await self._next()
+                interval_ms = state.poll_interval_ms if state.poll_interval_ms is not None else state.poll_interval
+                interval_s = _INTERVAL_S if interval_ms is None else interval_ms / 1000
+                await anyio.sleep(min(max(interval_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S))
+            request = _Get(params=types.GetTaskRequestParams(task_id=self.task_id))
+            state = await self.session.send_request(request, _State)
         await self._report(state)
-        if state.status == "failed":
+        if state.status == "failed" and not self.is_legacy:
             message = state.status_message or "the task failed"
             raise MCPError.from_error_data(state.error or types.ErrorData(code=types.INTERNAL_ERROR, message=message))
-        if state.status == "cancelled" or state.result is None:
-            return _cancelled_result(state)
-        return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
-
-    async def _next(self) -> _State:
-        request = _Get(params=types.GetTaskRequestParams(task_id=self.task_id))
-        return await self.session.send_request(request, _State)
+        if state.status == "cancelled" or (state.result is None and not self.is_legacy):
+            because = f": {state.status_message}" if state.status_message else ""
+            return _failure(f"the server has cancelled the task{because}")
+        if self.is_legacy:
+            # tasks/result returns when the task has ended; in between the server sends its input requests.
+            payload = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self.task_id))
+            return await self.session.send_request(payload, types.CallToolResult)
+        return types.CallToolResult.model_validate({"content": [], **(state.result or {})}, by_name=False)
 
     async def _report(self, state: _State) -> None:
         """Report a changed state as progress; the status message is preferred to the status."""
@@ -212,26 +213,5 @@ class _TaskRun:
                 return  # the task or the connection has already ended
 
 
-class _LegacyTaskRun(_TaskRun):
-    """A task of 2025-11-25: its result is requested, and its input requests arrive as ordinary server requests."""
-
-    async def _result(self, state: _State) -> types.CallToolResult:
-        while state.status == "working":
-            await self._report(state)
-            await anyio.sleep(state.interval_s())
-            state = await self._next()
-        await self._report(state)
-        if state.status == "cancelled":
-            return _cancelled_result(state)
-        # tasks/result returns when the task has ended; in between the server sends its input requests.
-        request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self.task_id))
-        return await self.session.send_request(request, types.CallToolResult)
-
-
 def _failure(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-
-
-def _cancelled_result(state: _State) -> types.CallToolResult:
-    because = f": {state.status_message}" if state.status_message else ""
-    return _failure(f"the server has cancelled the task{because}")

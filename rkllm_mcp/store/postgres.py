@@ -151,12 +151,6 @@ class _Listener(Thread):
         self.is_over = Event()  # set for its end, which comes soon
         self.hears: dict[Database, asyncio.AbstractEventLoop] = {}  # whose waiters are woken, in their event loops
 
-    def add(self, database: Database) -> None:
-        """Wake those who wait in this event loop for a change of the database."""
-        self.hears[database] = asyncio.get_running_loop()
-        if not self.is_alive():
-            self.start()
-
     def run(self) -> None:
         """Listen until the end; hints of the time without a connection are lost, so everybody looks after it."""
         import psycopg
@@ -286,7 +280,10 @@ class PostgresDatabase(Database):
 
     async def wait_for_change(self, topic: str, within_s: float) -> None:
         """See ``Database``."""
-        self.server.listener.add(self)
+        listener = self.server.listener
+        listener.hears[self] = asyncio.get_running_loop()
+        if not listener.is_alive():
+            listener.start()
         await super().wait_for_change(topic, within_s)
 
     async def aclose(self) -> None:

@@ -43,22 +43,17 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines completed by ``chunk``, without newlines; a LineTooLongError beyond ``max_line_bytes``."""
-        head, newline, remainder = chunk.partition(b"\n")
-        self._append(head)
-        if not newline:
-            return []
-        lines = [b"".join(self._pieces)]
-        *complete, tail = remainder.split(b"\n")
-        self._pieces, self._line_bytes = [], 0
-        self._append(tail)
-        return lines + complete
-
-    def _append(self, piece: bytes) -> None:
-        self._line_bytes += len(piece)
-        if self._line_bytes > self.max_line_bytes:
-            raise LineTooLongError(f"a line is longer than {self.max_line_bytes} bytes")
-        if piece:
-            self._pieces.append(piece)
+        lines: list[bytes] = []
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number:
+                lines.append(b"".join(self._pieces))
+                self._pieces, self._line_bytes = [], 0
+            self._line_bytes += len(piece)
+            if self._line_bytes > self.max_line_bytes:
+                raise LineTooLongError(f"a line is longer than {self.max_line_bytes} bytes")
+            if piece:
+                self._pieces.append(piece)
+        return lines
 
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
