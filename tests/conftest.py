@@ -10,6 +10,7 @@ import ssl
 import uuid
 from collections import defaultdict
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import httpcore2
 import hypothesis
@@ -82,18 +83,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The programs that tests start are not measured: to begin and end that takes each of them half a second.
-    if hasattr(config, "workerinput"):
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        # The programs that tests start are not measured: to begin and end that takes each of them half a second.
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+        if config.args_source is config.ArgsSource.TESTPATHS:
+            # Each worker collects all tests, and compiles what no other one has yet: each begins in another folder.
+            tests = config.rootpath / "tests"
+            places = [file.relative_to(tests).parts[0] for file in sorted(tests.rglob("test_*.py"))]
+            begin = int(worker["workerid"].removeprefix("gw")) * len(places) // worker["workercount"] % len(places)
+            config.args = [str(tests / place) for place in dict.fromkeys(places[begin:] + places[:begin])]
     for marker, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}")
     if config.getoption("every_point"):
         os.environ[EVERY_POINT] = "1"
 
 
+def pytest_collection() -> None:
+    # Nothing of what is collected goes before the end.
+    gc.disable()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # Some files take seconds to import. What was named is collected whatever it is.
-    if collection_path.suffix != ".py" or collection_path in map(Path, config.args):
+    is_named = config.args_source is config.ArgsSource.ARGS and collection_path in map(Path, config.args)
+    if collection_path.suffix != ".py" or is_named:
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
     if config.getoption("default_tier") and is_left_out_whole(file):
@@ -113,8 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(marker)
             early.add(item.path)
     # The longest files first, then those of the tiers: a long one at the end would keep one of two workers busy alone.
+    # Then by name, as the workers have to agree.
     ranks = {file: rank for rank, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: (ranks.get(item.nodeid.partition("::")[0], len(ranks)), item.path not in early))
+    files = {item.path: item.nodeid.partition("::")[0] for item in items}
+    order = {path: (ranks.get(file, len(ranks)), path not in early, file) for path, file in files.items()}
+    items.sort(key=lambda item: order[item.path])
     default, others = config.getoption("default_tier"), config.getoption("other_tiers")
     selected: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
@@ -130,6 +147,7 @@ def pytest_collection_finish() -> None:
     # The modules and thousands of items stay until the end; each full collection would look through them.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import re
-import textwrap
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -34,29 +34,36 @@ class DocumentedModel(BaseModel):
         schema = handler(core_schema)
         properties: dict[str, dict[str, Any]] = handler.resolve_ref_schema(schema).get("properties", {})
         for kind in reversed(cls.__mro__):
-            for name, text in _attribute_docstrings(kind) if issubclass(kind, DocumentedModel) else ():
-                if name in properties:
-                    properties[name]["description"] = text
+            if issubclass(kind, DocumentedModel):
+                for name, text in _attribute_docstrings(kind.__module__).get(kind.__name__, {}).items():
+                    if name in properties:
+                        properties[name]["description"] = text
         return schema
 
 
 @functools.cache
-def _attribute_docstrings(kind: type) -> tuple[tuple[str, str], ...]:
-    """Return the fields that a class declares with a string below them, and the strings."""
+def _attribute_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return the strings below the fields of a module's classes, by class and field.
+
+    A class that is made of a table is not in it; its fields have descriptions.
+    """
     try:
-        source = inspect.getsource(kind)
+        source = inspect.getsource(sys.modules[module])
     except OSError:
-        # A class that was made of a table has no text; its fields have descriptions.
-        return ()
-    (definition,) = ast.parse(textwrap.dedent(source)).body
-    documented: list[tuple[str, str]] = []
-    for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                documented.append((name, inspect.cleandoc(text)))
-            case _:
-                continue
-    return tuple(documented)
+        return {}
+    documented: dict[str, dict[str, str]] = {}
+    for definition in ast.walk(ast.parse(source)):
+        for field, below in pairwise(definition.body if isinstance(definition, ast.ClassDef) else ()):
+            match definition, field, below:
+                case (
+                    ast.ClassDef(name=name),
+                    ast.AnnAssign(target=ast.Name(id=key)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    documented.setdefault(name, {})[key] = inspect.cleandoc(text)
+                case _:
+                    continue
+    return documented
 
 
 class Section(DocumentedModel):
