@@ -185,7 +185,7 @@ _TEXT = frozenset({"t", "br", "cr", "tab"})
 
 
 def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str]]]:
-    """Return the title of a chart and the rows of its data: one per series, with a column per category."""
+    """Return the titles of a chart and its axes, and the rows of its data: one per series, a column per category."""
     tree = parse_part(archive, part)
     rows: list[list[str]] = []
     for series in elements_named(tree, "ser"):
@@ -197,8 +197,12 @@ def chart_table(archive: zipfile.ZipFile, part: str) -> tuple[str, list[list[str
         if labels and ["", *labels] not in rows:
             rows.append(["", *labels])
         rows.append([" ".join(_points(parts["tx"])) if "tx" in parts else "", *values])
-    title = next((child for child in tree.iter() if local_name(child) == "title"), None)
-    return ("" if title is None else "".join(run.text or "" for run in elements_named(title, "t"))), rows
+    # A title that is the text of a cell has a copy of it.
+    titles = (
+        "".join(part.text or "" for part in title.iter() if local_name(part) in {"t", "v"})
+        for title in elements_named(tree, "title")
+    )
+    return ", ".join(dict.fromkeys(filter(None, titles))), rows
 
 
 def _points(element: ET.Element) -> list[str]:

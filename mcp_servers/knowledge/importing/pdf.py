@@ -39,6 +39,7 @@ from mcp_servers.knowledge.importing.documents import (
 from mcp_servers.knowledge.importing.equations import raised_mark
 from mcp_servers.knowledge.importing.pdf_layers import Layers, find_layers, hide_layers
 from mcp_servers.knowledge.importing.plain_text import (
+    SOFT_HYPHENS,
     ends_sentence,
     is_cjk,
     is_list_item,
@@ -111,6 +112,10 @@ _CELL_CHARACTERS = 15
 _MIN_SIDE_BY_SIDE = 3
 # Space between letters and words of one line; cells are further apart.
 _LETTER_GAP_EMS, _WORD_GAP_EMS = 0.1, 0.35
+# Type of one size differs by less.
+_EQUAL_SIZE = 0.25
+# Letters of a line do not have such a space between them from top to bottom.
+_LINE_GAP_EMS = 0.5
 # Rows of one table are at most this far apart.
 _ROW_EMS = 3.5
 
@@ -249,6 +254,13 @@ def _is_beside(a: Line, b: Line) -> bool:
     return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
 
 
+def _touches(a: Line, b: Line) -> bool:
+    """True for pieces of one line between which there is no space, such as letters that are drawn one by one."""
+    gap = a.size * _LETTER_GAP_EMS
+    is_equal = abs(a.top - b.top) < gap or abs(a.size - b.size) < a.size * _EQUAL_SIZE
+    return is_equal and abs(a.bottom - b.bottom) < gap and abs(b.left - a.right) <= gap
+
+
 def _with_rows(lines: Iterable[Line]) -> list[Line]:
     """Join the cells of each table row into one line; rows of one table share their columns."""
     rows: list[list[Line]] = []
@@ -263,7 +275,7 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
                 rows[-1][-1] = replace(before, text=f"{before.text}{mark}{line.text}", right=line.right)
                 continue
         # The cell before it may have several lines.
-        neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line)]
+        neighbours = [row for row in rows[-3:] if _is_beside(row[-1], line) or _touches(row[-1], line)]
         if neighbours and line.left - neighbours[-1][-1].right < line.size * _WORD_GAP_EMS:
             # A line is divided after a raised digit.
             before = neighbours[-1][-1]
@@ -366,7 +378,7 @@ def _headings_of_bookmarks(
 
 
 def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str]]]:
-    """Return short lines in larger type as headings."""
+    """Return short lines in larger type as headings, unless they are signs only, as of a large integral."""
     lines = [
         (page.number, number, line.text, round(line.size * 2) / 2)
         for page in pages
@@ -382,13 +394,16 @@ def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str
     return {
         (page, number): [(larger.index(size) + 1, text)]
         for page, number, text, size in lines
-        if size in larger and len(text) <= _HEADING_CHARACTERS and not text.endswith("。")
+        if size in larger
+        and len(text) <= _HEADING_CHARACTERS
+        and not text.endswith("。")
+        and any(map(str.isalnum, text))
     }
 
 
 def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
     before = paragraph[-1]
-    if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
+    if is_list_item(line.text) or abs(line.size - before.size) > before.size * _EQUAL_SIZE:
         return False
     if CELL in before.text or CELL in line.text:
         return False
@@ -709,14 +724,9 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
     units = list(accumulate((1 + (letter > "\uffff") for letter in drawn), initial=0))
     text, indices = _with_accents(drawn, lambda at: box_on_page(units[at]))
     rows: list[tuple[Line, str, int, list[_Gap]]] = []
-    start = 0
-    for piece in text.split("\r\n"):
-        stripped = piece.strip()
-        if stripped:
-            first = start + len(piece) - len(piece.lstrip())
-            line = _piece(box, stripped, first)
-            rows.append((line, stripped, first, list(_gaps(box, line, first))))
-        start += len(piece) + 2
+    for first, stripped in _drawn_lines(text, box):
+        line = _piece(box, stripped, first)
+        rows.append((line, stripped, first, list(_gaps(box, line, first))))
     ends = Counter(round(gap.right) for *_, gaps in rows for gap in gaps)
     for line, stripped, first, gaps in rows:
         # A narrower gap separates columns if gaps of other lines end where it ends.
@@ -732,6 +742,26 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
         if gaps and gaps[0].ems < _MARK_GAP_EMS and (_BULLET if gaps[1:] else _MARK).fullmatch(stripped[: gaps[0].at]):
             spaces = [space for space in spaces if space != gaps[0].at]
         yield from _parts(box, line, stripped, first, spaces)
+
+
+def _drawn_lines(text: str, box: Callable[[int], Box]) -> Iterator[tuple[int, str]]:
+    """Yield each line and where it begins; where letters are drawn one by one, PDFium joins some to the next line."""
+    start = 0
+    for piece in text.split("\r\n"):
+        begin, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+        start += len(piece) + 2
+        if begin >= end:
+            continue
+        (_, above, _, top), (_, below, _, _) = box(begin), box(end - 1)
+        if abs(above - below) > (top - above) * _LINE_GAP_EMS:
+            for at in range(begin + 1, end):
+                (_, above, _, top), (_, _, _, below) = box(at - 1), box(at)
+                is_below = above - below > (top - above) * _LINE_GAP_EMS
+                # A word that is divided at the end of a line is one.
+                if is_below and not text[at].isspace() and text[at - 1] not in SOFT_HYPHENS:
+                    yield begin, text[begin:at].rstrip()
+                    begin = at
+        yield begin, text[begin:end]
 
 
 def _with_accents(text: str, box: Callable[[int], Box]) -> tuple[str, Sequence[int]]:

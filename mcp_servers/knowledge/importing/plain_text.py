@@ -23,7 +23,7 @@ _IS_CJK = re.compile(f"[{CJK}]")
 _HYPHENATED = re.compile(r"[^\W\d_][-\u2010\u00ad\u0002\ufffe]$")
 _LOWER = re.compile(r"[a-zà-öø-ÿß]")
 # Inserted by text extraction where a word was divided.
-_SOFT_HYPHENS = "\u00ad\u0002\ufffe"
+SOFT_HYPHENS = "\u00ad\u0002\ufffe"
 
 SENTENCE_END = re.compile(r"""[。．！？!?｡][」』）)】〉》”"’]*$|[.:：;；][”"’)]*$""")
 _LIST_ITEM = re.compile(
@@ -73,7 +73,7 @@ def join_lines(lines: Iterable[str]) -> str:
 
 def _without_soft_hyphens(text: str) -> str:
     # str.translate takes fifty times as long for Japanese.
-    for character in _SOFT_HYPHENS:
+    for character in SOFT_HYPHENS:
         text = text.replace(character, "")
     return text
 

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 from mcp_servers.knowledge.importing.archives import (
     MAX_GAP,
     attribute,
+    chart_table,
     elements_named,
     local_name,
     main_part,
@@ -35,7 +36,7 @@ _TRUE = frozenset({"1", "true", "on"})
 
 
 def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blob) -> tuple[str, list[str]]:
-    """Read the sheets in their order, then their comments and text boxes; return no title and no warnings."""
+    """Read the sheets in their order, each with its comments, text boxes and titles of charts; return no title."""
     names = archive.namelist()
     main = main_part(archive, "xl/workbook.xml")
     workbook, parts = parse_part(archive, main), relations(archive, main)
@@ -77,6 +78,10 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
                 builder.add(_own_comments(parse_part(archive, target)))
             elif kind in {"comments", "threadedComment", "drawing"} and target in names:
                 builder.add(text_lines(parse_part(archive, target)))
+                # What a chart shows are cells of the sheets.
+                for drawn, chart in sorted(relations(archive, target).values()):
+                    if drawn == "chart" and chart in names:
+                        builder.add(chart_table(archive, chart)[0])
     return "", []
 
 

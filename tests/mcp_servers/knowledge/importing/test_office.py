@@ -227,6 +227,18 @@ def test_comments_and_text_boxes_of_a_sheet_follow_it() -> None:
     assert texts(parts)[1:] == ["要確認"]
 
 
+def test_the_titles_of_a_chart_and_its_axes_follow_the_cells_that_it_shows() -> None:
+    titles = "<title><rich><t>月別の</t><t>雨量</t></rich></title><ax><title><v>ミリ</v></title></ax><title/>"
+    parts = {
+        **WORKBOOK,
+        "xl/worksheets/_rels/sheet1.xml.rels": relations(drawing="../drawings/drawing1.xml"),
+        "xl/drawings/drawing1.xml": f"<d {_P}><a:p><a:t>図</a:t></a:p></d>",
+        "xl/drawings/_rels/drawing1.xml.rels": relations(chart="../charts/chart1.xml", image="../media/none.png"),
+        "xl/charts/chart1.xml": f"<chart>{titles}</chart>",
+    }
+    assert texts(parts)[1:] == ["図", "月別の雨量, ミリ"]
+
+
 def test_a_thread_of_comments_is_read_without_the_copy_for_older_versions() -> None:
     comments = (
         "<c><authors><author>tc={4}</author><author>Ann</author></authors><commentList>"

@@ -5,6 +5,9 @@ from typing import Any, cast
 
 import pytest
 from PIL import Image
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.cidfonts import UnicodeCIDFont
+from reportlab.pdfgen.canvas import Canvas
 
 from mcp_servers.knowledge.errors import (
     DamagedDocumentError,
@@ -12,7 +15,7 @@ from mcp_servers.knowledge.errors import (
     EncryptedDocumentError,
     NoTextError,
 )
-from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.documents import CELL, Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.importing.pdf import Line, Page, layout_passages
 from mcp_servers.knowledge.types import Passage
@@ -293,6 +296,30 @@ def test_raised_letters_that_are_drawn_as_a_line_belong_to_the_line_before_them(
     lines = [*area, Line("である。", 129.4, 700, 170, 710, 10), *power]
     passages = layout_passages([Page(1, tuple(lines))])
     assert [passage.text for passage in passages] == ["面積は 12 m^2である。 (x+y)^−1"]
+
+
+def test_letters_that_are_drawn_one_by_one_are_words_of_their_line() -> None:
+    """As Chromium draws bold letters, for which its font has no own ones."""
+    written = io.BytesIO()
+    page = Canvas(written)
+    fonts = ("HeiseiMin-W3", "HeiseiKakuGo-W5")
+    for font in fonts:
+        cast("Any", pdfmetrics).registerFont(UnicodeCIDFont(font))
+    for text, x, y, size in (("在庫一覧", 34, 727.5, 24), ("品番", 100, 694, 12), ("数量", 319, 694, 12)):
+        for at, letter in enumerate(text):
+            page.setFont(fonts[at % 2], size)
+            page.drawString(x + at * size, y, letter)
+    page.save()
+    (passage,) = read(written.getvalue()).passages
+    assert (passage.headings, passage.text) == (("在庫一覧",), f"品番{CELL}数量")
+
+
+def test_signs_in_larger_type_are_not_a_heading() -> None:
+    lines = [
+        Line("∫", 72, 700, 90, 724, 24),
+        *(Line(f"Line {y} of the text.", 72, y, 200, y + 10, 10) for y in (600, 500)),
+    ]
+    assert not any(passage.headings for passage in layout_passages([Page(1, tuple(lines))]))
 
 
 def test_letters_beyond_16_bits_move_no_other_text() -> None:
