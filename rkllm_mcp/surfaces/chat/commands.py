@@ -12,10 +12,10 @@ import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
@@ -23,9 +23,7 @@ from rkllm_mcp.app.assistant import PromptQuestion
 from rkllm_mcp.app.stored import find_conversation, forget_approvals, matching_tools
 from rkllm_mcp.conversations.recorder import ask_again, restored_turns, take_back
 from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
-from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.memory.person import find_rows, keep_row
-from rkllm_mcp.messages import Picture
 from rkllm_mcp.records import Schedule, StoredConversation
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
 from rkllm_mcp.schedules.runner import find_schedule, pause, schedule_of_sentence, zone_here
@@ -263,52 +261,38 @@ async def fill_prompt(state: ChatState, argument: str) -> None:
     await state.answer(state.host.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
-async def _taken_back(state: ChatState) -> str:
-    """Take back the last question with its answer and return it; an empty text, after a message, without one."""
+async def ask_anew(state: ChatState, _argument: str, *, command: Literal["/retry", "/edit", "/undo"]) -> None:
+    """Take back the last question; but for ``/undo``, ask it again, for ``/edit`` as the person's editor left it."""
+    asked = [message for message in state.conversation.messages if message.role == "user"]
+    edited = ""
+    if command == "/edit":
+        if state.console is None:
+            raise UsageError(state.phrases.sentence("chat.edit_needs_terminal"))
+        if not asked:
+            state.terminal.error(state.phrases.sentence("chat.no_question"))
+            return
+        text = await state.console.edit(asked[-1].text)
+        if text is None:
+            state.terminal.error(state.phrases.sentence("chat.no_editor"))
+            return
+        if not text or text == asked[-1].text.strip():
+            state.terminal.note(state.phrases.sentence("chat.unchanged"))
+            return
+        edited = text
     # One that was broken off is replaced; the others stay as earlier versions.
     question = ask_again(state.conversation)
     question = question or await take_back(state.host.store.conversations, state.host.tenant, state.conversation)
     if not question:
         state.terminal.error(state.phrases.sentence("chat.no_question"))
-    return question
-
-
-async def _reply(state: ChatState, question: str, pictures: tuple[Picture, ...]) -> None:
-    """Answer a question that was not typed now, and show its beginning."""
-    state.terminal.note(f"❯ {shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)}")
-    options = replace(state.options, pictures=pictures)
-    await state.answer(state.host.reply(state.conversation, question, options))
-
-
-async def retry(state: ChatState, _argument: str) -> None:
-    """Ask the last question again, in its place."""
-    pictures = next((turn.pictures for turn in reversed(state.conversation.messages) if turn.role == "user"), ())
-    if question := await _taken_back(state):
-        await _reply(state, question, pictures)
-
-
-async def undo(state: ChatState, _argument: str) -> None:
-    """Take back the last question and its answer; the next question takes their place."""
-    if question := await _taken_back(state):
-        beginning = shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)
-        state.terminal.note(state.phrases.sentence("chat.undone", question=beginning))
-
-
-async def edit(state: ChatState, _argument: str) -> None:
-    """Change the last question in the person's editor and ask it, in its place."""
-    questions = [message for message in state.conversation.messages if message.role == "user"]
-    if state.console is None:
-        raise UsageError(state.phrases.sentence("chat.edit_needs_terminal"))
-    if not questions:
-        state.terminal.error(state.phrases.sentence("chat.no_question"))
         return
-    text = await state.console.edit(questions[-1].text)
-    if text is None:
-        state.terminal.error(state.phrases.sentence("chat.no_editor"))
-    elif not text or text == questions[-1].text.strip():
-        state.terminal.note(state.phrases.sentence("chat.unchanged"))
-    elif await _taken_back(state):
-        await _reply(state, text, questions[-1].pictures)
+    question = edited or question
+    beginning = shorten(collapse_whitespace(without_files(question)), _SHOWN_CHARS)
+    if command == "/undo":
+        state.terminal.note(state.phrases.sentence("chat.undone", question=beginning))
+        return
+    state.terminal.note(f"❯ {beginning}")
+    options = replace(state.options, pictures=asked[-1].pictures if asked else ())
+    await state.answer(state.host.reply(state.conversation, question, options))
 
 
 async def take_file(state: ChatState, argument: str) -> None:
@@ -336,53 +320,49 @@ async def system(state: ChatState, argument: str) -> None:
 async def change_setting(state: ChatState, argument: str) -> None:
     """Show or change the options of the next answers."""
     name, _, text = argument.partition(" ")
-    if not name:
-        rows = [(name, _setting(state.options.model, name)) for name in SETTINGS]
-        state.terminal.answer(state.terminal.table((), rows))
-        return
-    if name not in SETTINGS:
+    word = unicodedata.normalize("NFKC", text).strip().lower()
+    if name and name not in SETTINGS:
         raise UsageError(
             f"there is no setting {name!r}; choose one of {', '.join(SETTINGS)}{did_you_mean(name, SETTINGS)}"
         )
-    if not text.strip():
+    if name and not word:
         state.need("/set")
         return
-    field, least, most = SETTINGS[name]
-    value = _value_of(name, unicodedata.normalize("NFKC", text).strip().lower(), least, most)
-    model, (group, _, key) = state.options.model, field.partition(".")
-    if key:
-        model = replace(model, sampling=replace(model.sampling, **{key: value}))
+    if name:
+        field, least, most = SETTINGS[name]
+        number = float(word) if _NUMBER.fullmatch(word) else math.nan
+        is_whole = isinstance(least, int)
+        value: float | bool | None
+        if word == "default":
+            value = None  # the model's own
+        elif name == "thinking":
+            if word not in _SWITCH:
+                raise UsageError(f"thinking is on, off or default; found {word!r}")
+            value = _SWITCH[word]
+        else:
+            if not least <= number <= most or (is_whole and number != int(number)):
+                kind = "a whole number" if is_whole else "a number"
+                raise UsageError(f"{name} is {kind} from {least:g} to {most:g}, or default; found {word!r}")
+            value = int(number) if is_whole else number
+        model, (group, _, key) = state.options.model, field.partition(".")
+        if key:
+            model = replace(model, sampling=replace(model.sampling, **{key: value}))
+        else:
+            model = replace(model, **{group: value})
+        state.options = replace(state.options, model=model)
+    rows: list[tuple[str, str]] = []
+    for shown in [name] if name else SETTINGS:
+        current: Any = state.options.model
+        for part in SETTINGS[shown][0].split("."):
+            current = getattr(current, part)
+        if isinstance(current, bool):
+            rows.append((shown, "on" if current else "off"))
+        else:
+            rows.append((shown, "default" if current is None else f"{current:g}"))
+    if name:
+        state.terminal.note(state.phrases.sentence("chat.set", name=name, value=rows[0][1]))
     else:
-        model = replace(model, **{group: value})
-    state.options = replace(state.options, model=model)
-    state.terminal.note(state.phrases.sentence("chat.set", name=name, value=_setting(model, name)))
-
-
-def _setting(model: ModelOptions, name: str) -> str:
-    """Return the value of a setting for a person; ``default`` for the model's own."""
-    value: Any = model
-    for part in SETTINGS[name][0].split("."):
-        value = getattr(value, part)
-    return (
-        "default" if value is None else {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value:g}"
-    )
-
-
-def _value_of(name: str, text: str, least: float, most: float) -> float | bool | None:
-    """Read the value of a setting; None for the model's own."""
-    if text == "default":
-        return None
-    if name == "thinking":
-        if text not in _SWITCH:
-            raise UsageError(f"thinking is on, off or default; found {text!r}")
-        return _SWITCH[text]
-    number = float(text) if _NUMBER.fullmatch(text) else math.nan
-    is_whole = isinstance(least, int)
-    if not least <= number <= most or (is_whole and number != int(number)):
-        if is_whole:
-            raise UsageError(f"{name} is a whole number from {least:g} to {most:g}, or default; found {text!r}")
-        raise UsageError(f"{name} is a number from {least:g} to {most:g}, or default; found {text!r}")
-    return int(number) if is_whole else number
+        state.terminal.answer(state.terminal.table((), rows))
 
 
 # Names of commands in earlier versions, and in other programs.
@@ -474,7 +454,12 @@ async def _servers(state: ChatState, _argument: str) -> None:
 
 
 async def _stats(state: ChatState, _argument: str) -> None:
-    state.terminal.answer(state.terminal.table((), state.stats.rows(state.phrases)))
+    figures: dict[str, Any] = asdict(state.stats)
+    for phase, tokens in (("prefill", state.stats.prefilled_tokens), ("decode", state.stats.generated_tokens)):
+        milliseconds = figures[f"{phase}_ms"]
+        figures[f"{phase}_speed"] = f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
+    rows = [(name, text.format_map(figures)) for name, text in state.phrases.table("chat.stats").values()]
+    state.terminal.answer(state.terminal.table((), rows))
 
 
 async def _remember(state: ChatState, argument: str) -> None:
@@ -588,9 +573,9 @@ async def _quit(state: ChatState, _argument: str) -> None:
 COMMANDS: Mapping[str, _Action] = {
     "/help": _help,
     "/file": take_file,
-    "/retry": retry,
-    "/edit": edit,
-    "/undo": undo,
+    "/retry": partial(ask_anew, command="/retry"),
+    "/edit": partial(ask_anew, command="/edit"),
+    "/undo": partial(ask_anew, command="/undo"),
     "/model": _model,
     "/system": system,
     "/set": change_setting,

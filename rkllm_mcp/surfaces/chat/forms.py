@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from rkllm_mcp.catalogue import Catalogue
@@ -37,33 +37,21 @@ _ENDINGS = {"/no": DECLINED, "/skip": NO_ANSWER}
 _SAMPLING = "sampling:"
 
 
-class FormAbandonedError(Exception):
-    """The person left the question with Ctrl-C or Ctrl-D."""
-
-
-class Prompter(Protocol):
-    """Source of typed answers."""
-
-    async def ask(self, prompt: str) -> str | None:
-        """One line, typed after the prompt was seen; None when the person left with Ctrl-C or Ctrl-D."""
-        ...
-
-    def forget_typed(self) -> None:
-        """Discard input typed before the question was shown."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FormPrompt:
-    """Approvals and forms at the terminal, in one language."""
+    """Approvals and forms at the terminal, in one language, as an ``Approver``; leaving a question refuses it."""
 
     terminal: Terminal
-    prompter: Prompter
+    # Returns a line, typed after the prompt was seen; None when the person left with Ctrl-C or Ctrl-D.
+    ask: Callable[[str], Awaitable[str | None]]
     phrases: Catalogue
+    # Discards what was typed before the question was shown.
+    forget_typed: Callable[[], None] = discard_typed
+    has_left: bool = False  # the person left the last question
 
     async def approve(self, question: Approval) -> Decision:
-        """Return the person's decision about a call or a sampling request; a FormAbandonedError without one."""
-        self.prompter.forget_typed()
+        """Return the person's decision about a call or a sampling request."""
+        self.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
         self.terminal.error(visible(question.reason), YELLOW)
         self._show_values(question.arguments)
@@ -72,12 +60,12 @@ class FormPrompt:
         for key, meaning in decisions.values():
             self.terminal.error(f"  {key}  {meaning}", "")
         prompt = self.phrases.sentence("answer.asks_model" if is_sampling else "answer.run_it")
-
-        return await self._until(prompt, {**_SPELLINGS, **keys}, "/".join(keys))
+        spellings: Mapping[str, Decision] = {**_SPELLINGS, **keys}
+        return await self._until(prompt, spellings, "/".join(keys)) or "deny"
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Return the person's answer to a server's request; a FormAbandonedError without one."""
-        self.prompter.forget_typed()
+        """Return the person's answer to a server's request."""
+        self.forget_typed()
         heading = self.phrases.sentence("answer.asks", server=question.server, message=visible(question.message))
         self.terminal.error(heading, YELLOW)
         choices = self.phrases.table("answer.send_keys")
@@ -87,7 +75,8 @@ class FormPrompt:
             self.terminal.error(f"  {visible(question.url)}", "")
             ends = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
             answers = {word: ends[choice] for word, choice in choices.items() if choice in ends}
-            return await self._until(self.phrases.sentence("answer.is_done"), {**answers, "": NO_ANSWER}, "y/n")
+            sentence = self.phrases.sentence("answer.is_done")
+            return await self._until(sentence, {**answers, "": NO_ANSWER}, "y/n") or NO_ANSWER
         self.terminal.error(self.phrases.sentence("answer.how"), "")
         content: dict[str, Any] = {}
         while True:
@@ -102,16 +91,27 @@ class FormPrompt:
             choice = await self._until(self.phrases.sentence("answer.send"), choices, "y/e/n")
             if choice != "e":
                 ends = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
-                return ends[choice]
+                return ends[choice or "s"]
 
     async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
         """Return the typed fields, or the answer that ends the form; Enter repeats a value of ``before``."""
         content: dict[str, Any] = {}
         for field in fields_of(schema):
             current = before.get(field.name, field.default)
-            self._present(field, current)
+            notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
+            if current is not None:
+                notes.append(self.phrases.sentence("answer.default", value=visible(_spell(_title_of(field, current)))))
+            elif field.required:
+                notes.append(self.phrases.sentence("answer.required"))
+            joined = "; ".join(filter(None, notes))
+            self.terminal.error(f"  {visible(field.title)}{f' ({joined})' if joined else ''}", "")
+            for number, choice in enumerate(field.choices, 1):
+                self.terminal.error(f"    {number}  {visible(choice.title)}", "")
             while field.name not in content:
-                text = await self._ask(f"{visible(field.title)}> ")
+                text = await self.ask(f"{visible(field.title)}> ")
+                self.has_left = text is None
+                if text is None:
+                    return NO_ANSWER
                 if text.strip() in _ENDINGS:
                     return _ENDINGS[text.strip()]
                 if text.strip():
@@ -127,17 +127,6 @@ class FormPrompt:
                     break
         return complete_content(schema, content)
 
-    def _present(self, field: FormField, current: Any) -> None:
-        notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
-        if current is not None:
-            notes.append(self.phrases.sentence("answer.default", value=visible(_spell(_title_of(field, current)))))
-        elif field.required:
-            notes.append(self.phrases.sentence("answer.required"))
-        joined = "; ".join(note for note in notes if note)
-        self.terminal.error(f"  {visible(field.title)}{f' ({joined})' if joined else ''}", "")
-        for number, choice in enumerate(field.choices, 1):
-            self.terminal.error(f"    {number}  {visible(choice.title)}", "")
-
     def _show_values(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             text = visible(_spell(value))
@@ -148,40 +137,17 @@ class FormPrompt:
             more_lines = [f"      {line}" for line in lines] if len(lines) > 1 else []
             self.terminal.error("\n".join([head, *more_lines]), "")
 
-    async def _until(self, prompt: str, answers: Mapping[str, AnswerT], keys: str) -> AnswerT:
-        """Ask until one of the words of ``answers`` is typed; a Japanese keyboard may write it in wide letters."""
-        while True:
-            word = unicodedata.normalize("NFKC", await self._ask(prompt)).strip().lower()
+    async def _until(self, prompt: str, answers: Mapping[str, AnswerT], keys: str) -> AnswerT | None:
+        """Ask until one of the words of ``answers`` is typed; return None if the person left."""
+        while (text := await self.ask(prompt)) is not None:
+            # A Japanese keyboard may write it in wide letters.
+            word = unicodedata.normalize("NFKC", text).strip().lower()
             if word in answers:
+                self.has_left = False
                 return answers[word]
             self.terminal.error(self.phrases.sentence("answer.again", keys=keys), YELLOW)
-
-    async def _ask(self, prompt: str) -> str:
-        text = await self.prompter.ask(prompt)
-        if text is None:
-            raise FormAbandonedError
-        return text
-
-
-@dataclass(frozen=True)
-class Person:
-    """The person at the terminal as an ``Approver``; leaving a question refuses it."""
-
-    inquirer: FormPrompt
-
-    async def approve(self, question: Approval) -> Decision:
-        """Return the decision about a call."""
-        try:
-            return await self.inquirer.approve(question)
-        except FormAbandonedError:
-            return "deny"
-
-    async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Return the answer to a server."""
-        try:
-            return await self.inquirer.elicit(question)
-        except FormAbandonedError:
-            return NO_ANSWER
+        self.has_left = True
+        return None
 
 
 def visible(text: str) -> str:

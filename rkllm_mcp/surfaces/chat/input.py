@@ -54,10 +54,6 @@ class ConsoleAnswers:
             self.terminal.on_enter()
         return line
 
-    def forget_typed(self) -> None:
-        """Discard pending input."""
-        discard_typed()
-
 
 class TerminalLines:
     """Lines typed at a terminal, with history, completion and multi-line input (Alt-Enter)."""

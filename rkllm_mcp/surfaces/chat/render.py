@@ -37,7 +37,7 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.terminal import YELLOW, PrintableStream, Terminal
 from rkllm_mcp.text import collapse_whitespace, shorten, with_closed_fence
 
@@ -230,7 +230,6 @@ class Answering:
     async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         is_call = isinstance(question, Approval)
         answer: Decision | ElicitationAnswer | None = None
-        has_left = False
         async with anyio.create_task_group() as asking:
 
             async def take_away() -> None:
@@ -238,15 +237,14 @@ class Answering:
                 asking.cancel_scope.cancel()
 
             asking.start_soon(take_away)
-            try:
-                answer = await (inquirer.approve(question) if is_call else inquirer.elicit(question))
-            except FormAbandonedError:
-                has_left = True
+            answer = await (inquirer.approve(question) if is_call else inquirer.elicit(question))
             asking.cancel_scope.cancel()
-        if has_left:
-            await self.host.settle(question.id, "deny" if is_call else NO_ANSWER)
+        if answer is None:  # taken away
+            self._is_late = True
+        elif inquirer.has_left:
+            await self.host.settle(question.id, answer)
             self.host.cancel(conversation_id)
-        elif answer is None or not await self.host.settle(question.id, answer):
+        elif not await self.host.settle(question.id, answer):
             self._is_late = True
         else:
             is_refused = answer in ("deny", "never")

@@ -80,7 +80,8 @@ def chat(
                 completions = Completions(host, CallContext(tokens=tokens), language)
                 lines = console = TerminalLines(completions.complete, hint=hint)
                 # Questions are shown on standard error; ask only if it is a terminal.
-                inquirer = FormPrompt(session.terminal, lines, phrases) if sys.stderr.isatty() else None
+                if sys.stderr.isatty():
+                    inquirer = FormPrompt(session.terminal, console.ask, phrases, console.forget_typed)
             approvals, save = "ask" if inquirer else "refuse", host.config.service.history
             options = AnswerOptions(approvals=approvals, tokens=tokens, save=save, language=language, memory=True)
             state = ChatState(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.catalogue import Catalogue, read_catalogue
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Event, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.sampling import OPTIONS
 from rkllm_mcp.surfaces.chat.files import take_files
-from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import TerminalLines
 from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.chat.screen import renderer_for
@@ -59,17 +59,6 @@ class Stats:
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
 
-    def rows(self, phrases: Catalogue) -> list[tuple[str, str]]:
-        """The figures for a person."""
-        figures: dict[str, Any] = asdict(self)
-        for phase, tokens, milliseconds in (
-            ("prefill", self.prefilled_tokens, self.prefill_ms),
-            ("decode", self.generated_tokens, self.decode_ms),
-        ):
-            speed = f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
-            figures[f"{phase}_speed"] = speed
-        return [(name, value.format_map(figures)) for name, value in phrases.table("chat.stats").values()]
-
 
 # What /set changes: the name of the option, its field, and the least and the greatest value.
 SETTINGS: Mapping[str, tuple[str, float, float]] = {
@@ -107,10 +96,8 @@ class ChatState:
     listens: bool = False  # an empty line is a question that is spoken
     _command: anyio.CancelScope | None = None
 
-    @property
-    def phrases(self) -> Catalogue:
-        """Texts in the person's language."""
-        return read_catalogue(self.language)
+    def __post_init__(self) -> None:
+        self.phrases = read_catalogue(self.language)  # texts in the person's language
 
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
@@ -191,8 +178,7 @@ class ChatState:
 
     def context(self) -> CallContext:
         """Return the call context of requests outside an answer."""
-        asker = Person(self.inquirer) if self.inquirer else DENY_ALL
-        return CallContext(asker=asker, tokens=self.options.tokens)
+        return CallContext(asker=self.inquirer or DENY_ALL, tokens=self.options.tokens)
 
     def interrupt(self) -> bool:
         """Stop the running answer or command; return False if none is running."""

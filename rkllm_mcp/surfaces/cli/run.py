@@ -196,7 +196,8 @@ def run(
             events = host.reply(conversation, question.text, options)
             inquirer: FormPrompt | None = None
             if options.approvals == "ask":
-                inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), read_catalogue(language))
+                asker = ConsoleAnswers(session.terminal).ask
+                inquirer = FormPrompt(session.terminal, asker, read_catalogue(language))
             answering = Answering(host, session.terminal, inquirer, phrases=read_catalogue(language))
             ended.append(await answering.follow(conversation.id, events, show))
         return EXIT_CODES[ended[0]]

@@ -19,7 +19,7 @@ from rkllm_mcp.events import Approval, Elicitation, ToolFinished, event_to_json
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
-from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 from rkllm_mcp.surfaces.cli.attached import Alone, attached_lines, service_to_use
 from rkllm_mcp.surfaces.cli.options import (
@@ -164,7 +164,7 @@ def call_command(
     asker: Approver = FixedApprover("once") if yes else FixedApprover("deny", _SAY_YES)
     if not (yes or is_piped) and is_interactive():
         phrases = read_catalogue(session.language(session.config()))
-        asker = Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), phrases))
+        asker = FormPrompt(session.terminal, ConsoleAnswers(session.terminal).ask, phrases)
     caller = CallContext(asker=asker, tokens=session.tokens)
     config = session.config()
     require_mcp(config)
@@ -211,7 +211,7 @@ async def _call_there(
         tool = await host.find_tool(name)
         if isinstance(tool, str):
             raise unknown_tool(name, tool)
-        can_ask = isinstance(caller.asker, Person)
+        can_ask = isinstance(caller.asker, FormPrompt)
         options = AnswerOptions(approvals="grant" if approves else "ask", tokens=session.tokens)
         async for event in host.call_tool(tool.name, read_arguments(words, tool.input_schema), options):
             if isinstance(event, Approval):

@@ -12,7 +12,7 @@ import pytest
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
-from rkllm_mcp.surfaces.chat.forms import FormAbandonedError, FormPrompt, Person
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.terminal import Terminal
 from rkllm_mcp.text import Language
 
@@ -54,7 +54,8 @@ class Desk:
     def __init__(self, *lines: str | None, language: Language = "en") -> None:
         self.typist = Typist(*lines)
         self._screen = io.StringIO()
-        self.inquirer = FormPrompt(Terminal(err=lambda: self._screen, env={}), self.typist, read_catalogue(language))
+        terminal = Terminal(err=lambda: self._screen, env={})
+        self.inquirer = FormPrompt(terminal, self.typist.ask, read_catalogue(language), self.typist.forget_typed)
 
     @property
     def screen(self) -> str:
@@ -187,11 +188,10 @@ async def test_an_address_is_shown_with_its_host_and_never_opened(typed: str, ac
     assert desk.screen.splitlines()[2] == "  https://user@example.com/login?id=1"
 
 
-async def test_leaving_a_question_is_a_refusal() -> None:
-    with pytest.raises(FormAbandonedError):
-        await Desk(None).inquirer.approve(DELETING)
-    with pytest.raises(FormAbandonedError):
-        await Desk("Ada", None).fill()
-    assert await Person(Desk(None).inquirer).approve(DELETING) == "deny"
-    question = Elicitation("q1", "desk", "Who?", FORM)
-    assert await Person(Desk(None).inquirer).elicit(question) == ElicitationAnswer("cancel")
+async def test_leaving_a_question_is_a_refusal_which_the_next_question_forgets() -> None:
+    desk = Desk(None, "y")
+    assert (await desk.inquirer.approve(DELETING), desk.inquirer.has_left) == ("deny", True)
+    assert (await desk.inquirer.approve(DELETING), desk.inquirer.has_left) == ("once", False)
+    for lines in ((None,), ("Ada", None), ("Ada", "s", "", "", None)):
+        desk = Desk(*lines)
+        assert (await desk.fill(), desk.inquirer.has_left) == (ElicitationAnswer("cancel"), True)

@@ -40,9 +40,6 @@ class Typist:
         await anyio.lowlevel.checkpoint()
         return self.lines.pop(0)
 
-    def forget_typed(self) -> None:
-        """There is nothing."""
-
 
 @pytest.mark.parametrize("stream", [Screen, io.StringIO])
 async def test_a_long_silence_is_explained_once_also_off_a_terminal(
@@ -73,9 +70,6 @@ class Absent:
         await anyio.sleep_forever()
         raise AssertionError
 
-    def forget_typed(self) -> None:
-        """There is nothing."""
-
 
 async def test_stopping_the_answer_does_not_report_its_question_as_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,7 +79,7 @@ async def test_stopping_the_answer_does_not_report_its_question_as_over(
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
     async with running(demo, one_shot=True) as app:
         conversation = app.new_conversation()
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, absent, PHRASES))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, absent.ask, PHRASES))
         stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
         reasons: list[EndReason] = []
         async with anyio.create_task_group() as tasks:
@@ -108,10 +102,10 @@ async def test_leaving_a_question_stops_the_answer(tmp_path: Path, monkeypatch: 
     async with running(demo, one_shot=True) as app:
         options = AnswerOptions(approvals="ask")
         conversation = app.new_conversation()
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", None), PHRASES))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", None).ask, PHRASES))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert (reason, app.pending.open()) == ("cancelled", ())
-        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y"), PHRASES))
+        answering = Answering(LocalHost(app), terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y").ask, PHRASES))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert reason == "answered"
         assert '"name":"Ada"' in conversation.messages[-2].results[0].text
