@@ -114,8 +114,8 @@ class LiveRegion:
         """Columns that a line may have."""
         return max(self.size()[0] - 1, 1)
 
-    def paint(self, lines: Sequence[str]) -> None:
-        """Replace the lines; the cursor stays after the last one."""
+    def paint(self, lines: Sequence[str], final: int = 0) -> None:
+        """Replace the lines, of which the first ``final`` are then left for good; the cursor stays after the last."""
         if self._painted and self._columns != self.size()[0]:
             # The terminal has broken the lines anew: where they are is not known any more.
             self.write("\n")
@@ -125,6 +125,7 @@ class LiveRegion:
         pairs = zip(self._painted, lines, strict=False)
         same = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._painted), len(lines)))
         if same == len(self._painted) == len(lines):
+            self._painted = self._painted[final:]
             return
         # Where nothing is left to write, the cursor still has to come after the last line.
         first = max(min(same, len(lines) - 1), len(self._painted) - rows, 0)
@@ -135,7 +136,7 @@ class LiveRegion:
         else:
             up = f"\x1b[{last - first}A" if last > first else ""
             self.write(f"{up}\r" + "\x1b[K\n".join(lines[first:]) + "\x1b[J")
-        self._painted = list(lines)
+        self._painted = list(lines[final:])
         self._is_behind_line = bool(lines)
 
     def append(self, text: str) -> bool:
@@ -145,10 +146,6 @@ class LiveRegion:
         self.write(text)
         self._painted[-1] += text
         return True
-
-    def release(self, count: int) -> None:
-        """Leave the first ``count`` lines as they are, for good."""
-        self._painted = self._painted[count:]
 
     def above(self, text: str) -> None:
         """Write whole lines above the painted ones."""
@@ -316,8 +313,8 @@ _MOST_LINES = 3
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7af\uf900-\ufaff\ufe30-\uff60\uffe0-\uffe6\U0001f300-\U0003fffd"
 _OPENING = "「『（【〔〈《"
 _CLOSING = "、。，．・：；？！」』）】〕〉》ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
-# A sign that is drawn as an emoji, and then as wide as one.
-_EMOJI_STYLE = re.compile("(.)\ufe0f")
+# The sign before it is drawn as an emoji.
+_EMOJI_STYLE = "\ufe0f"
 # What is not broken: blanks, a word, a wide character, each with the brackets and stops around it.
 _PIECES = re.compile(rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]*")
 
@@ -399,14 +396,17 @@ def width(text: str) -> int:
     """Return the number of terminal columns that a text occupies; where terminals differ, the greater one."""
     if text.isascii():
         return len(text)
-    return sum(map(_char_width, text)) + sum(_char_width(base) == 1 for base in _EMOJI_STYLE.findall(text))
-
-
-def _char_width(char: str) -> int:
-    # Characters that are drawn over their neighbour, or not at all.
-    if unicodedata.category(char) in {"Mn", "Me", "Cf"}:
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+    columns, last = 0, 0
+    for char in text:
+        if char == _EMOJI_STYLE:
+            columns += last == 1  # drawn as an emoji, it takes two
+        # Characters that are drawn over their neighbour, or not at all.
+        if unicodedata.category(char) in {"Mn", "Me", "Cf"}:
+            last = 0
+        else:
+            last = 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+        columns += last
+    return columns
 
 
 def write_json(value: Any) -> None:

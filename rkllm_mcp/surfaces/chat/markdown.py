@@ -95,10 +95,21 @@ _CONSOLE = Console(
 
 def markdown_units(source: str, columns: int) -> list[tuple[int, Sequence[str], str]]:
     """Return offset, lines and list sign of each unit; items of one list have the same sign, other units none."""
-    return [
-        (offset, _lines(tokens, columns), tokens[0].markup if tokens[0].type == "list_item_open" else "")
-        for offset, tokens in token_groups(source)
-    ]
+    units: list[tuple[int, Sequence[str], str]] = []
+    for offset, tokens in token_groups(source):
+        with _CONSOLE.capture() as capture:
+            _CONSOLE.print(_Document(tokens), width=columns)
+        # A style that ends in the blanks has to end without them.
+        lines = [
+            _BLANK_END.sub(lambda blank: "\x1b[0m" if "\x1b" in blank[0] and blank.start() else "", line)
+            for line in capture.get().split("\n")
+        ]
+        while lines and not lines[-1]:
+            lines.pop()
+        while lines and not lines[0]:
+            del lines[0]
+        units.append((offset, lines, tokens[0].markup if tokens[0].type == "list_item_open" else ""))
+    return units
 
 
 def token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
@@ -120,32 +131,7 @@ def token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
 
 def markdown_document(source: str) -> markdown.Markdown:
     """Return a whole text for a console of any width."""
-    return _document(_PARSER.parse(source))
-
-
-def _document(tokens: Sequence[Token]) -> _Document:
-    for token in tokens:
-        for child in token.children or ():
-            # A model's line break is meant as one.
-            child.type = "hardbreak" if child.type == "softbreak" else child.type
-    document = _Document("", hyperlinks=False)
-    document.parsed = list(tokens)
-    return document
-
-
-def _lines(tokens: Sequence[Token], columns: int) -> list[str]:
-    with _CONSOLE.capture() as capture:
-        _CONSOLE.print(_document(tokens), width=columns)
-    # A style that ends in the blanks has to end without them.
-    lines = [
-        _BLANK_END.sub(lambda blank: "\x1b[0m" if "\x1b" in blank[0] and blank.start() else "", line)
-        for line in capture.get().split("\n")
-    ]
-    while lines and not lines[-1]:
-        lines.pop()
-    while lines and not lines[0]:
-        del lines[0]
-    return lines
+    return _Document(_PARSER.parse(source))
 
 
 def _wrapped_text(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -216,3 +202,11 @@ class _Document(markdown.Markdown):
         "list_item_open": _ListItem,
         "table_open": _Table,
     }
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        super().__init__("", hyperlinks=False)
+        for token in tokens:
+            for child in token.children or ():
+                # A model's line break is meant as one.
+                child.type = "hardbreak" if child.type == "softbreak" else child.type
+        self.parsed = list(tokens)

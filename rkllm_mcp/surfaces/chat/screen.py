@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from threading import Thread
-from typing import TypeAlias
 
 from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.events import Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, ToolProgress, Usage
@@ -56,33 +55,6 @@ _MARKUP = re.compile(r"[*_`~\[\\&<|]|^[ \t]*(?:[-+#>=]|\d+[.)])|^(?: {4}| *\t)",
 _INLINE = re.compile(r"[*_`~\[\\&<|)>;\n\t]")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PARAGRAPH = re.compile(r"\S[^\n]*(?:\n[ \t]*\S[^\n]*)*")
-
-# A block, or an item of a list: where it begins in the source, its lines, and for an item the sign of its list.
-Unit: TypeAlias = tuple[int, Sequence[str], str]
-
-
-def plain_units(source: str, columns: int) -> list[Unit]:
-    """Return the paragraphs of a text without markup."""
-    return [
-        (
-            match.start(),
-            [part for line in match[0].split("\n") for part in wrap(line.expandtabs(TAB_COLUMNS), columns)],
-            "",
-        )
-        for match in _PARAGRAPH.finditer(source)
-    ]
-
-
-def settled_chars(source: str, *, is_markdown: bool = True) -> int:
-    """Return the length of the front of the source whose units cannot change: another begins on a whole line."""
-    complete = source[: source.rfind("\n") + 1]
-    if not (is_markdown and _MARKUP.search(source)):
-        offsets = [match.start() for match in _PARAGRAPH.finditer(complete)]
-    else:
-        from rkllm_mcp.surfaces.chat.markdown import token_groups
-
-        offsets = [offset for offset, _ in token_groups(complete)]
-    return offsets[-1] if len(offsets) > 1 else 0
 
 
 @dataclass
@@ -147,13 +119,20 @@ class StreamedText:
     def _render(self) -> None:
         indent = " " * width(self.mark)
         columns = max(self.region.columns - len(indent), 1)
+        # Another unit begins on a whole line, so those before the last of the whole lines cannot change.
+        whole = self._source[: self._source.rfind("\n") + 1]
+        units: list[tuple[int, Sequence[str], str]] = []
         if self.is_markdown and _MARKUP.search(self._source):
-            from rkllm_mcp.surfaces.chat.markdown import markdown_units
+            from rkllm_mcp.surfaces.chat.markdown import markdown_units, token_groups
 
-            units = markdown_units(self._source, columns)
+            units += markdown_units(self._source, columns)
+            starts = [offset for offset, _ in token_groups(whole)] if len(units) > 1 else []
         else:
-            units = plain_units(self._source, columns)
-        settled = settled_chars(self._source, is_markdown=self.is_markdown) if len(units) > 1 else 0
+            for match in _PARAGRAPH.finditer(self._source):
+                wrapped = [wrap(line.expandtabs(TAB_COLUMNS), columns) for line in match[0].split("\n")]
+                units.append((match.start(), [part for parts in wrapped for part in parts], ""))
+            starts = [match.start() for match in _PARAGRAPH.finditer(whole)]
+        settled = starts[-1] if len(starts) > 1 else 0
         lines: list[str] = []
         is_first, above, final = self._above is None, self._above, 0
         for start, unit_lines, sign in units:
@@ -164,8 +143,7 @@ class StreamedText:
                 final, self._above = len(lines), sign
         if lines and is_first:
             lines[0] = f"{self.mark}{lines[0][len(indent) :]}"
-        self.region.paint(lines)
-        self.region.release(final)
+        self.region.paint(lines, final)
         self._source = self._source[settled:]
         self._solid_chars = len(self._source.rstrip())
         self._room = None
@@ -273,10 +251,6 @@ class ScreenRenderer:
                 return event.about in {"detected", "detected_one"}
             case _:
                 return False
-        self._paint(call)
-        return True
-
-    def _paint(self, call: _Call) -> None:
         is_over = all(painted.mark for painted in self._painted)
         if self._region is None or self._terminal.region is not self._region or (is_over and call not in self._painted):
             self._region = self._terminal.open_region(is_answer=False)
@@ -285,6 +259,7 @@ class ScreenRenderer:
             self._painted.append(call)
         columns = self._region.columns
         self._region.paint([line for painted in self._painted for line in painted.lines(columns)])
+        return True
 
 
 def renderer_for(terminal: Terminal, phrases: Catalogue) -> ScreenRenderer | TerminalRenderer:
