@@ -41,48 +41,44 @@ _SPEAKERS = {"user": "You", "assistant": "Assistant"}
 
 def as_markdown(stored: StoredConversation) -> str:
     """Return a conversation as Markdown."""
-    head = f"# {stored.title or stored.id}\n\n*{moment(stored.created)} – {moment(stored.updated)}, {stored.id}*"
-    return "\n\n".join([head, *map(_turn, stored.turns)]) + "\n"
-
-
-def _turn(turn: StoredTurn) -> str:
-    parts = [f"## {_SPEAKERS[turn.role]}, {moment(turn.at)}"]
-    if turn.thinking.strip():
-        parts.append(
-            f"<details><summary>Thinking</summary>\n\n{with_closed_fence(turn.thinking.strip())}\n\n</details>"
-        )
-    parts += ["*[picture]*"] * len(turn.pictures)
-    if turn.text.strip():
-        parts.append(with_closed_fence(turn.text.strip()))
-    if ending := read_catalogue("en").table("ending").get(turn.ending):
-        parts.append(f"*[{ending}]*")
-    return "\n\n".join(parts)
+    paragraphs = [f"# {stored.title or stored.id}"]
+    paragraphs.append(f"*{moment(stored.created)} – {moment(stored.updated)}, {stored.id}*")
+    for turn in stored.turns:
+        paragraphs.append(f"## {_SPEAKERS[turn.role]}, {moment(turn.at)}")
+        if turn.thinking.strip():
+            thinking = with_closed_fence(turn.thinking.strip())
+            paragraphs.append(f"<details><summary>Thinking</summary>\n\n{thinking}\n\n</details>")
+        paragraphs += ["*[picture]*"] * len(turn.pictures)
+        if turn.text.strip():
+            paragraphs.append(with_closed_fence(turn.text.strip()))
+        if ending := read_catalogue("en").table("ending").get(turn.ending):
+            paragraphs.append(f"*[{ending}]*")
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def as_json(conversations: Sequence[StoredConversation]) -> str:
     """Return JSON: an object for one conversation, a list for several."""
-    objects = [_object(conversation) for conversation in conversations]
+    objects: list[dict[str, Any]] = []
+    for stored in conversations:
+        messages: list[dict[str, Any]] = []
+        for turn in stored.turns:
+            fields = {name: getattr(turn, name) for name in ("role", "text", "thinking", "context", "ending")}
+            if pictures := [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]:
+                fields["pictures"] = pictures
+            messages.append({**fields, "created": stamp(turn.at)})
+        objects.append(
+            {
+                "format": FORMAT,
+                "id": stored.id,
+                "title": stored.title,
+                "created": stamp(stored.created),
+                "updated": stamp(stored.updated),
+                "system": stored.system,
+                "calls_made": stored.calls_made,
+                "messages": messages,
+            }
+        )
     return f"{json.dumps(objects[0] if len(objects) == 1 else objects, ensure_ascii=False, indent=2)}\n"
-
-
-def _object(stored: StoredConversation) -> dict[str, Any]:
-    names = ("role", "text", "thinking", "context", "ending")
-    messages: list[dict[str, Any]] = []
-    for turn in stored.turns:
-        fields = {name: getattr(turn, name) for name in names}
-        if pictures := [base64.b64encode(picture.data).decode() for picture in turn.pictures if picture.data]:
-            fields["pictures"] = pictures
-        messages.append({**fields, "created": stamp(turn.at)})
-    return {
-        "format": FORMAT,
-        "id": stored.id,
-        "title": stored.title,
-        "created": stamp(stored.created),
-        "updated": stamp(stored.updated),
-        "system": stored.system,
-        "calls_made": stored.calls_made,
-        "messages": messages,
-    }
 
 
 _LAZY = ConfigDict(defer_build=True)
@@ -142,32 +138,32 @@ def from_json(text: str | bytes) -> list[StoredConversation]:
         read = _ADAPTER.validate_json(text)
     except ValidationError as error:
         with suppress(ValueError, RecursionError):
-            if (imported := foreign_conversations(json.loads(text))) is not None:
-                return imported
+            if (foreign := foreign_conversations(json.loads(text))) is not None:
+                return foreign
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part not in {"data", "one", "several"}) or "the whole"
         remedy = "'rkllm-mcp conversations export ID --format json' writes one"
         raise UsageError(f"this is no export of a conversation: {where}: {first['msg']}; {remedy}") from None
     if isinstance(read, _ImportedData):
         read = read.conversations
-    return [_to_stored(conversation) for conversation in (read if isinstance(read, list) else [read])]
-
-
-def _to_stored(read: _Imported) -> StoredConversation:
-    turns = tuple(
-        StoredTurn(
-            turn.role,
-            turn.text,
-            turn.thinking,
-            turn.context,
-            turn.ending,
-            turn.created.timestamp(),
-            pictures=tuple(map(Picture.of, turn.pictures)),
+    conversations: list[StoredConversation] = []
+    for imported in read if isinstance(read, list) else [read]:
+        turns = tuple(
+            StoredTurn(
+                turn.role,
+                turn.text,
+                turn.thinking,
+                turn.context,
+                turn.ending,
+                turn.created.timestamp(),
+                pictures=tuple(map(Picture.of, turn.pictures)),
+            )
+            for turn in imported.messages
         )
-        for turn in read.messages
-    )
-    created, updated = read.created.timestamp(), read.updated.timestamp()
-    return StoredConversation(read.id, read.title, created, updated, turns, read.system, read.calls_made)
+        times = imported.created.timestamp(), imported.updated.timestamp()
+        further = imported.system, imported.calls_made
+        conversations.append(StoredConversation(imported.id, imported.title, *times, turns, *further))
+    return conversations
 
 
 def summary_dict(summary: ConversationSummary) -> dict[str, Any]:

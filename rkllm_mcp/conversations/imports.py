@@ -63,26 +63,23 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
     below = next(
         (each for name in ("conversations", "history") if (each := as_list(as_mapping(read).get(name)))), [read]
     )
-    entries = cast("list[Any]", read) if isinstance(read, list) else below
-    trees = [tree for entry in entries if (tree := _tree(as_mapping(entry))) is not None]
-    if not trees:
+    trees: list[_Tree | None] = []
+    for entry in map(as_mapping, cast("list[Any]", read) if isinstance(read, list) else below):
+        chat = as_mapping(entry.get("chat"))
+        if isinstance(entry.get("mapping"), dict):
+            trees.append(_chatgpt(entry))
+        elif isinstance(chat.get("history"), dict):
+            trees.append(_open_webui(entry, chat))
+        elif isinstance(entry.get("conv"), dict) and isinstance(entry.get("messages"), list):
+            trees.append(_llama_cpp(entry))
+        elif isinstance(entry.get("chat_messages"), list):
+            trees.append(_claude(entry))
+        elif isinstance(entry.get("messagesTree"), list) or isinstance(entry.get("messages"), list):
+            trees.append(_list(entry))
+    known = [tree for tree in trees if tree is not None]
+    if not known:
         return None
-    return [stored for tree in trees if (stored := _to_stored(tree)) is not None]
-
-
-def _tree(entry: Mapping[str, Any]) -> _Tree | None:
-    if isinstance(entry.get("mapping"), dict):
-        return _chatgpt(entry)
-    chat = as_mapping(entry.get("chat"))
-    if isinstance(chat.get("history"), dict):
-        return _open_webui(entry, chat)
-    if isinstance(entry.get("conv"), dict) and isinstance(entry.get("messages"), list):
-        return _llama_cpp(entry)
-    if isinstance(entry.get("chat_messages"), list):
-        return _claude(entry)
-    if isinstance(entry.get("messagesTree"), list) or isinstance(entry.get("messages"), list):
-        return _list(entry)
-    return None
+    return [stored for tree in known if (stored := _to_stored(tree)) is not None]
 
 
 def _chatgpt(entry: Mapping[str, Any]) -> _Tree:

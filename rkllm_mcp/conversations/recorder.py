@@ -137,7 +137,8 @@ class AnswerRecord(Step):
         words, asked_at = conversation.asked
         self._asked_at = asked_at if asked_at and words == question else recorder.clock()
         conversation.asked = (question, self._asked_at)
-        messages = _without_system(conversation.messages)
+        # The system text may be replaced before the first question.
+        messages = [message for message in conversation.messages if message.role != "system"]
         questions = [index for index, message in enumerate(messages) if message.role == "user"]
         self._before = questions[-1] if earlier_events else len(messages)
         # Text and thinking of each round that its reader has received.
@@ -226,7 +227,8 @@ class AnswerRecord(Step):
         return await self._recorder.save(self._conversation)
 
     def _turns(self, ending: Ending) -> list[StoredTurn]:
-        added = _without_system(self._conversation.messages)[self._before :]
+        messages = [message for message in self._conversation.messages if message.role != "system"]
+        added = messages[self._before :]
         turns = turns_of(added, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
         stored = read if self._recorder.conversations.keeps_results else map(without_results, read)
@@ -397,8 +399,3 @@ def begin_again(conversation: Conversation) -> None:
     conversation.broken_off = ()
     conversation.kept_turns -= 2
     conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without the system text, which may be replaced before the first question."""
-    return [message for message in messages if message.role != "system"]

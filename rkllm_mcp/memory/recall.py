@@ -63,55 +63,34 @@ def _topics_of(text: str) -> set[int]:
     return topics | {topic for word, topic in japanese if word in text}
 
 
-class _Row:
-    """A row as it is compared: its text, stems and topics."""
-
-    def __init__(self, text: str) -> None:
-        self.text = unicodedata.normalize("NFKC", text).lower()
-        self.stems = {stem(word) for word in _LATIN.findall(self.text)}
-        self.topics = _topics_of(self.text)
-
-    def share_of(self, word: str) -> float:
-        """Return from 0 to 1 how much of a question's word the row has."""
-        if word.isascii():
-            is_same = stem(word) in self.stems
-        else:
-            is_same = word in self.text
-            if not is_same and _KANJI_RUN.match(word):
-                pairs = [word[index : index + 2] for index in range(len(word) - 1)]
-                is_same = sum(pair in self.text for pair in pairs) * 2 > len(pairs)
-        if is_same:
-            return 1.0
-        return _TOPIC_WEIGHT if _topics_of(word) & self.topics else 0.0
-
-
-def probabilities_of(question: str, texts: Sequence[str]) -> list[float]:
-    """Return for each text the probability that the question is about it."""
+def recalled_rows(question: str, rows: Sequence[MemoryRow]) -> list[MemoryRow]:
+    """Return the rows that a question is probably about, at most ``MOST_RECALLED``, the most probable first."""
     plain = unicodedata.normalize("NFKC", question).lower().replace("’", "'")
     words = [word for word in own_words(_PERSONAL_WORDS.sub(" ", plain))[0] if len(word) > 1 or not word.isascii()]
     weights = {word: _HIRAGANA_WEIGHT if _HIRAGANA_ONLY.match(word) and not _topics_of(word) else 1.0 for word in words}
     total = sum(weights.values())
-    if not total:
-        return [0.0] * len(texts)
     is_personal = _PERSONAL_WORDS.search(plain) is not None
-    probabilities: list[float] = []
-    for text in texts:
-        row = _Row(text)
-        matched = sum(weight * row.share_of(word) for word, weight in weights.items())
-        if not matched:
-            probabilities.append(0.0)
-            continue
-        odds = _NONE + _COVERED * matched / total + _MATCHED * min(matched, _MOST_MATCHED) + _PERSONAL * is_personal
-        probabilities.append(1 / (1 + math.exp(-odds)))
-    return probabilities
-
-
-def recalled_rows(question: str, rows: Sequence[MemoryRow]) -> list[MemoryRow]:
-    """Return the rows that a question is probably about, at most ``MOST_RECALLED``, the most probable first."""
-    likely = sorted(
-        zip(probabilities_of(question, [row.text for row in rows]), rows, strict=True), key=lambda rated: -rated[0]
-    )
-    if not likely or likely[0][0] < LIKELY:
-        return []
-    least = _OTHERS * likely[0][0]
-    return [row for probability, row in likely[:MOST_RECALLED] if probability >= max(LIKELY, least)]
+    rated: list[tuple[float, MemoryRow]] = []
+    for row in rows:
+        text = unicodedata.normalize("NFKC", row.text).lower()
+        stems, topics = {stem(word) for word in _LATIN.findall(text)}, _topics_of(text)
+        # How much of the question's words the row has.
+        matched = 0.0
+        for word, weight in weights.items():
+            if word.isascii():
+                is_same = stem(word) in stems
+            else:
+                is_same = word in text
+                if not is_same and _KANJI_RUN.match(word):
+                    pairs = [word[index : index + 2] for index in range(len(word) - 1)]
+                    is_same = sum(pair in text for pair in pairs) * 2 > len(pairs)
+            if is_same:
+                matched += weight
+            elif _topics_of(word) & topics:
+                matched += weight * _TOPIC_WEIGHT
+        if matched:
+            odds = _NONE + _COVERED * matched / total + _MATCHED * min(matched, _MOST_MATCHED) + _PERSONAL * is_personal
+            rated.append((1 / (1 + math.exp(-odds)), row))
+    rated.sort(key=lambda pair: -pair[0])
+    least = max(LIKELY, _OTHERS * rated[0][0]) if rated else LIKELY
+    return [row for probability, row in rated[:MOST_RECALLED] if probability >= least]

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,15 +35,23 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9]+")
 def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
-    """Return the tokens of ``--token`` options by name, or raise a UsageError; ``ask`` prompts for one without echo."""
+    """Return the tokens of ``--token`` options by name, or raise a UsageError.
+
+    ``ask`` shows a prompt and returns what a person types without echo; None where no person can be asked.
+    """
     tokens: dict[str, str] = {}
     for word in words:
         name, equals, file = word.partition("=")
         if not name:
             raise UsageError("--token needs the name of a token; write --token NAME")
-        variable = variable_of(name)
+        variable = PREFIX + _UNUSUAL.sub("_", name).strip("_").upper()
         if not equals:
-            value = env.get(variable) or (ask or _ask_for_token)(name)
+            value = env.get(variable) or None
+            if value is None and ask is not None:
+                with suppress(EOFError):
+                    value = ask(f"Token '{name}' (not shown): ")
+            if value is None:
+                raise UsageError(f"there is no token '{name}'; set {variable}, or write --token {name}=@FILE")
         elif file.startswith("@"):
             path = Path(file[1:]).expanduser()
             try:
@@ -61,20 +69,6 @@ def read_tokens(
             raise UsageError(f"the token '{name}' is empty; give it in {variable} or with --token {name}=@FILE")
         tokens[name] = value.strip()
     return tokens
-
-
-def variable_of(name: str) -> str:
-    """Return the environment variable of a token: capitals, with ``_`` for other characters."""
-    return PREFIX + _UNUSUAL.sub("_", name).strip("_").upper()
-
-
-def _ask_for_token(name: str) -> str:
-    if is_interactive():
-        try:
-            return getpass.getpass(f"Token '{name}' (not shown): ")
-        except EOFError:
-            pass
-    raise UsageError(f"there is no token '{name}'; set {variable_of(name)}, or write --token {name}=@FILE")
 
 
 EXIT_DONE = 0
@@ -154,7 +148,7 @@ class Session:
     @cached_property
     def tokens(self) -> Mapping[str, str]:
         """The tokens by name; a person may be asked for them, so it is read before anything runs."""
-        return read_tokens(self.token_words)
+        return read_tokens(self.token_words, ask=getpass.getpass if is_interactive() else None)
 
     def language(self, config: Config, environment: Mapping[str, str] = os.environ) -> Language:
         """Return the language of our own texts: the configured one, else the locale's."""

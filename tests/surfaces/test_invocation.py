@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.invocation import RefusalLog, read_tokens, variable_of
+from rkllm_mcp.surfaces.invocation import PREFIX, RefusalLog, read_tokens
 from tests.support.outcome import Command
 
 ENV = {"RKLLM_MCP_TOKEN_SERVICE_NOW": "tok-of-the-environment"}
@@ -20,20 +20,17 @@ def nobody(name: str) -> str:
 def test_a_token_comes_from_the_environment_a_file_or_a_person(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("tok-of-the-file\n", "utf-8")
     words = ["service-now", f"jira=@{tmp_path / 'key'}", "typed"]
-    assert read_tokens(words, ENV, lambda name: f" tok-of-{name} ") == {
+    assert read_tokens(words, ENV, lambda prompt: f" tok-of-{prompt} ") == {
         "service-now": "tok-of-the-environment",
         "jira": "tok-of-the-file",
-        "typed": "tok-of-typed",
+        "typed": "tok-of-Token 'typed' (not shown):",
     }
     assert read_tokens(words[:1], ENV, nobody) == {"service-now": "tok-of-the-environment"}
 
 
 def test_the_variable_of_a_token_is_not_a_key_of_the_configuration() -> None:
-    assert [variable_of(name) for name in ("who", "a__b", "-x.y-")] == [
-        "RKLLM_MCP_TOKEN_WHO",
-        "RKLLM_MCP_TOKEN_A_B",
-        "RKLLM_MCP_TOKEN_X_Y",
-    ]
+    for name, variable in (("who", "WHO"), ("a__b", "A_B"), ("-x.y-", "X_Y")):
+        assert read_tokens([name], {f"{PREFIX}{variable}": "tok"}, nobody) == {name: "tok"}
 
 
 @pytest.mark.parametrize(

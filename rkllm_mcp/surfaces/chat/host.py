@@ -70,6 +70,8 @@ class LocalHost:
         self.reply = app.reply
         # Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended.
         self.cancel = app.answers.cancel
+        # Return the tokens that the model is reading for an answer, and in how many seconds if that is known.
+        self.prefill_progress = app.prefill_progress
         # Wait until a request is closed: answered, timed out, or its answer was stopped.
         self.wait_until_settled = app.pending.wait_until_settled
 
@@ -89,11 +91,6 @@ class LocalHost:
             host.is_emulated,
             host.has_weights,
         )
-
-    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
-        """Return the tokens that the model is reading for an answer, and in how many seconds if that is known."""
-        progress = self._app.prefill_progress(conversation_id)
-        return (progress.tokens, progress.seconds) if progress is not None else None
 
     async def change_system(self, conversation: Conversation, text: str) -> None:
         """Change the system text of a conversation."""

@@ -14,8 +14,8 @@ import base64
 import difflib
 import json
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,7 +30,7 @@ from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.conversations.recorder import restored_turns
-from rkllm_mcp.errors import GenerationError, RkllmMcpError, StoreError, ToolboxError, UsageError
+from rkllm_mcp.errors import GenerationError, StoreError, ToolboxError, UsageError
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
@@ -153,14 +153,9 @@ class RemoteHost:
         return response.json() if response.content else None
 
     async def _stream(
-        self,
-        path: str,
-        body: Mapping[str, Any],
-        feed: Callable[[Event], None],
-        begun: Callable[[httpx2.Response], None] = lambda _: None,
-        once: str = "",
-    ) -> None:
-        """Feed the events of a route; wait while the service loads its model.
+        self, path: str, body: Mapping[str, Any], once: str = ""
+    ) -> AsyncGenerator[Event | httpx2.Headers, None]:
+        """Yield the headers of a route's answer, then its events; wait while the service loads its model.
 
         With ``once``, its Idempotency-Key, a request is sent again if the connection breaks before its answer begins.
 
@@ -176,9 +171,13 @@ class RemoteHost:
                     async with client.stream("POST", path, json=body, headers=headers) as response:
                         if response.is_success:
                             has_begun = True
-                            begun(response)
-                            async for event in _events_of(response):
-                                feed(event)
+                            yield response.headers
+                            remainder = b""
+                            async for piece in response.aiter_bytes():
+                                *lines, remainder = (remainder + piece).split(b"\n")
+                                for line in lines:
+                                    if (event := _event_of(line)) is not None:
+                                        yield event
                             return
                         await response.aread()
                 except httpx2.TransportError:
@@ -190,7 +189,7 @@ class RemoteHost:
             if not (is_made or response.status_code == _UNAVAILABLE) or monotonic() > deadline:
                 raise GenerationError(_message_of(response))
             if not (has_told or is_made):
-                feed(Status(self._phrases.sentence("attached.loading")))
+                yield Status(self._phrases.sentence("attached.loading"))
                 has_told = True
             await anyio.sleep(_RETRY_S)
 
@@ -285,32 +284,29 @@ class RemoteHost:
         )
         own_id, spoken = conversation.id, _Said(question_message)
         end = End("cancelled")
-
-        def feed(event: Event) -> None:
-            nonlocal end
-            answer.prefill = event if isinstance(event, Prefill) else None
-            spoken.note(event)
-            if isinstance(event, (Approval, Elicitation)):
-                self._questions[event.id] = anyio.Event()
-            elif isinstance(event, QuestionAnswered):
-                self._questions.pop(event.id, anyio.Event()).set()
-            if isinstance(event, End):
-                end = event
-                answer.has_ended = True
-            else:
-                queue.feed([event])
-
-        def begun(response: httpx2.Response) -> None:
-            answer.conversation_id = conversation.id = response.headers["X-Conversation-Id"]
-            self._answers[conversation.id] = answer
-
         try:
             with answer.scope:
                 try:
                     body = self._body(conversation, question, options)
                     # What is not stored is not known the second time.
                     once = uuid.uuid4().hex if options.save else ""
-                    await self._stream("/v1/execute", body, feed, begun, once)
+                    async with aclosing(self._stream("/v1/execute", body, once)) as events:
+                        async for event in events:
+                            if isinstance(event, httpx2.Headers):
+                                answer.conversation_id = conversation.id = event["X-Conversation-Id"]
+                                self._answers[conversation.id] = answer
+                                continue
+                            answer.prefill = event if isinstance(event, Prefill) else None
+                            spoken.note(event)
+                            if isinstance(event, (Approval, Elicitation)):
+                                self._questions[event.id] = anyio.Event()
+                            elif isinstance(event, QuestionAnswered):
+                                self._questions.pop(event.id, anyio.Event()).set()
+                            if isinstance(event, End):
+                                end = event
+                                answer.has_ended = True
+                            else:
+                                queue.feed([event])
                     end = end if answer.has_ended else End("failed", self._phrases.sentence("attached.lost"))
                 except (GenerationError, ToolboxError) as error:
                     end = End("cancelled") if answer.is_cancelled else End("failed", str(error))
@@ -403,10 +399,10 @@ class RemoteHost:
                 pass
         answer.scope.cancel()
 
-    def prefill_progress(self, conversation_id: str) -> tuple[int, float | None] | None:
+    def prefill_progress(self, conversation_id: str) -> Prefill | None:
         """See ``LocalHost.prefill_progress``."""
         answer = self._answers.get(conversation_id)
-        return (answer.prefill.tokens, answer.prefill.seconds) if answer is not None and answer.prefill else None
+        return None if answer is None else answer.prefill
 
     # --- questions to the person --------------------------------------------------------------------------------------
 
@@ -488,22 +484,10 @@ class RemoteHost:
             "approve": options.approvals == "grant",
             "stream": True,
         }
-        queue, failures = EventQueue(), list[RkllmMcpError]()
-
-        async def call() -> None:
-            try:
-                await self._stream(f"/v1/tools/{quote(name, safe='')}:call", body, lambda event: queue.feed([event]))
-            except RkllmMcpError as error:
-                failures.append(error)
-            finally:
-                queue.close()
-
-        self._tasks.start_soon(call)
-        while events := await queue.next_events():
-            for event in events:
-                yield event
-        for failure in failures:
-            raise failure
+        async with aclosing(self._stream(f"/v1/tools/{quote(name, safe='')}:call", body)) as events:
+            async for event in events:
+                if not isinstance(event, httpx2.Headers):
+                    yield event
 
     async def conversation_grants(self, conversation_id: str) -> Sequence[tuple[str, str]]:
         """See ``LocalHost.conversation_grants``."""
@@ -625,20 +609,15 @@ def _message_of(response: httpx2.Response) -> str:
         return f"HTTP {response.status_code}"
 
 
-async def _events_of(response: httpx2.Response) -> AsyncGenerator[Event, None]:
-    """Yield the events of a stream of records; a GenerationError for a failure that ends it."""
-    remainder = b""
-    async for piece in response.aiter_bytes():
-        *lines, remainder = (remainder + piece).split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data: "):
-                continue
-            record: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
-            if "error" in record and "kind" not in record:
-                raise GenerationError(str(record["error"]["message"]))
-            # A newer service may have kinds that are not known here.
-            if record.get("kind") in _KINDS:
-                yield event_from_dict(record)
+def _event_of(line: bytes) -> Event | None:
+    """Return the event in a line of a stream of records, None without one; a GenerationError for a failure."""
+    if not line.startswith(b"data: "):
+        return None
+    record: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
+    if "error" in record and "kind" not in record:
+        raise GenerationError(str(record["error"]["message"]))
+    # A newer service may have kinds that are not known here.
+    return event_from_dict(record) if record.get("kind") in _KINDS else None
 
 
 @asynccontextmanager

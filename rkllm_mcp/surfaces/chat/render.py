@@ -223,9 +223,9 @@ class Answering:
         reading = self.host.prefill_progress(conversation_id)
         if reading is None:
             return
-        tokens, seconds = reading
-        share = self.phrases.sentence("answer.about", seconds=f"{seconds:.0f}") if seconds and seconds >= 1 else ""
-        self.terminal.note(self.phrases.sentence("answer.reading", tokens=tokens, share=share))
+        seconds = reading.seconds or 0.0
+        share = self.phrases.sentence("answer.about", seconds=f"{seconds:.0f}") if seconds >= 1 else ""
+        self.terminal.note(self.phrases.sentence("answer.reading", tokens=reading.tokens, share=share))
 
     async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
         is_call = isinstance(question, Approval)

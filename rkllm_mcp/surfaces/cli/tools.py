@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -213,13 +213,15 @@ async def _call_there(
             raise unknown_tool(name, tool)
         can_ask = isinstance(caller.asker, FormPrompt)
         options = AnswerOptions(approvals="grant" if approves else "ask", tokens=session.tokens)
-        async for event in host.call_tool(tool.name, read_arguments(words, tool.input_schema), options):
-            if isinstance(event, Approval):
-                await host.settle(event.id, await caller.asker.approve(event) or "deny")
-            elif isinstance(event, Elicitation):
-                await host.settle(event.id, await caller.asker.elicit(event))
-            elif isinstance(event, ToolFinished):
-                return event if can_ask or event.ruling != "deny" else replace(event, ruling="refused")
+        arguments = read_arguments(words, tool.input_schema)
+        async with aclosing(host.call_tool(tool.name, arguments, options)) as events:
+            async for event in events:
+                if isinstance(event, Approval):
+                    await host.settle(event.id, await caller.asker.approve(event) or "deny")
+                elif isinstance(event, Elicitation):
+                    await host.settle(event.id, await caller.asker.elicit(event))
+                elif isinstance(event, ToolFinished):
+                    return event if can_ask or event.ruling != "deny" else replace(event, ruling="refused")
     raise GenerationError(translate("attached.lost", session.language(config)))
 
 
