@@ -13,7 +13,8 @@ import re
 import zoneinfo
 from calendar import monthrange
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from typing import Literal, TypeAlias
 
@@ -28,7 +29,7 @@ _UNITS_S = {"m": 60, "h": 3600}
 _SHORTEST_S = 60
 _LONGEST_DAYS = 366
 _RULE = re.compile(
-    r"(?P<once>once) (?P<day>\d{4}-\d\d-\d\d) (?P<once_at>\d\d:\d\d)"
+    r"once (?P<day>\d{4}-\d\d-\d\d) (?P<once_at>\d\d:\d\d)"
     r"|(?P<simple>daily|weekdays) (?P<simple_at>\d\d:\d\d)"
     r"|weekly (?P<days>[a-z]{3}(?:,[a-z]{3})*) (?P<weekly_at>\d\d:\d\d)"
     r"|monthly (?P<month_day>\d{1,2}) (?P<monthly_at>\d\d:\d\d)"
@@ -69,49 +70,33 @@ class Rule:
             case _:
                 return f"{self.kind} {at}"
 
-    @property
-    def is_repeated(self) -> bool:
-        """True unless it has one moment only."""
-        return self.kind != "once"
-
-    def begin_on(self, day: date) -> Rule:
-        """Return the rule with its first day, if it counts days and has none."""
-        return replace(self, day=day) if self.every_days and self.day is None else self
-
 
 def read_rule(text: str) -> Rule:
-    """Return the rule in a text; a UsageError if it is none."""
+    """Return the rule in a text; a UsageError if it is none, or if a value does not exist, such as a 13th month."""
     match = _RULE.fullmatch(" ".join(text.lower().split()))
-    rule = None if match is None else _rule_of(match.groupdict())
+    parts: dict[str, str | None] = {} if match is None else match.groupdict()
+    rule: Rule | None = None
+    with suppress(ValueError):
+        ats = (parts.get(name) for name in ("once_at", "simple_at", "weekly_at", "monthly_at", "every_at"))
+        at = time.fromisoformat(next(filter(None, ats), "00:00"))
+        if once_day := parts.get("day"):
+            rule = Rule("once", at, day=date.fromisoformat(once_day))
+        elif simple := parts.get("simple"):
+            rule = Rule("daily" if simple == "daily" else "weekdays", at)
+        elif days := parts.get("days"):
+            rule = Rule("weekly", at, tuple(sorted({WEEKDAYS.index(day) for day in days.split(",")})))
+        elif month_day := parts.get("month_day"):
+            rule = Rule("monthly", at, (int(month_day),)) if 1 <= int(month_day) <= monthrange(2000, 1)[1] else None
+        elif unit := parts.get("unit"):
+            seconds = int(parts["count"] or 0) * _UNITS_S[unit]
+            rule = Rule("every", every_s=seconds) if _SHORTEST_S <= seconds <= _LONGEST_DAYS * 86400 else None
+        elif every_days := parts.get("every_days"):
+            first = date.fromisoformat(parts["since"]) if parts["since"] else None
+            every = int(every_days)
+            rule = Rule("every", at, day=first, every_days=every) if 1 <= every <= _LONGEST_DAYS else None
     if rule is None:
         raise UsageError(f"{text!r} is no rule of time; write one such as {_FORMS}")
     return rule
-
-
-def _rule_of(parts: dict[str, str | None]) -> Rule | None:
-    """Return the rule of the groups of ``_RULE``; None if a value does not exist, such as a 13th month."""
-    try:
-        ats = (parts[name] for name in ("once_at", "simple_at", "weekly_at", "monthly_at", "every_at"))
-        written = next((at for at in ats if at), "00:00")
-        at = time.fromisoformat(written)
-        if parts["once"]:
-            return Rule("once", at, day=date.fromisoformat(parts["day"] or ""))
-        if parts["simple"]:
-            return Rule("daily" if parts["simple"] == "daily" else "weekdays", at)
-        if parts["days"]:
-            return Rule("weekly", at, tuple(sorted({WEEKDAYS.index(day) for day in parts["days"].split(",")})))
-        if parts["month_day"]:
-            day = int(parts["month_day"])
-            return Rule("monthly", at, (day,)) if 1 <= day <= monthrange(2000, 1)[1] else None
-        if parts["unit"]:
-            seconds = int(parts["count"] or 0) * _UNITS_S[parts["unit"]]
-            is_usable = _SHORTEST_S <= seconds <= _LONGEST_DAYS * 86400
-            return Rule("every", every_s=seconds) if is_usable else None
-        every, since = int(parts["every_days"] or 0), parts["since"]
-        first = date.fromisoformat(since) if since else None
-        return Rule("every", at, day=first, every_days=every) if 1 <= every <= _LONGEST_DAYS else None
-    except ValueError:
-        return None
 
 
 def read_zone(name: str) -> zoneinfo.ZoneInfo:
@@ -122,8 +107,8 @@ def read_zone(name: str) -> zoneinfo.ZoneInfo:
         raise UsageError(f"there is no time zone {name!r}; write a name such as Europe/Berlin or Asia/Tokyo") from None
 
 
-def next_moment(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = None) -> float | None:
-    """Return the first moment of a rule later than ``after``; None if none exists.
+def moments(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = None) -> Iterator[float]:
+    """Yield the moments of a rule later than ``after``.
 
     Args:
         rule: the rule.
@@ -131,11 +116,6 @@ def next_moment(rule: Rule, zone: tzinfo, after: float, *, previous: float | Non
         after: Unix time, seconds.
         previous: the moment before, from which minutes and hours are counted; ``after`` by default.
     """
-    return next(moments(rule, zone, after, previous=previous), None)
-
-
-def moments(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = None) -> Iterator[float]:
-    """Yield the moments of a rule later than ``after``; see ``next_moment``."""
     if rule.every_s:
         start = after if previous is None else min(previous, after)
         moment = start + ((after - start) // rule.every_s + 1) * rule.every_s

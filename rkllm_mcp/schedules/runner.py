@@ -29,7 +29,7 @@ import anyio
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, StoreError, UsageError
 from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
-from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, next_moment, read_rule, read_zone
+from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, read_rule, read_zone
 from rkllm_mcp.schedules.sentences import read_sentence
 from rkllm_mcp.schedules.webhooks import Notice, post_webhook
 from rkllm_mcp.store.schedules import TOPIC, Schedules
@@ -151,29 +151,28 @@ class ScheduleRunner:
             if await self.schedules.now() - run.due > MOST_LATE_S:
                 if await self.schedules.take(self.tenant, run.id):
                     await self._finish(schedule, run, RunResult("missed", ""))
-            elif await self.schedules.take(self.tenant, run.id):
-                await self._perform_run(schedule, run)
-
-    async def _perform_run(self, schedule: Schedule, run: ScheduleRun) -> None:
-        try:
-            result = await self.perform(schedule, run)
-        except SchedulerClosedError:
-            # The service ends; the next start takes it.
-            await self.schedules.give_back(self.tenant, run.id)
-            return
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_GIVE_UP_S), suppress(StoreError):
-                await self.schedules.finish(self.tenant, run, "interrupted", "")
-            raise
-        except RkllmMcpError as error:
-            result = RunResult("failed", str(error))
-        except Exception as error:
-            # A defect costs this run, not the runs of others.
-            logger.exception("a run of a schedule failed")
-            result = RunResult("failed", f"internal error: {error!r}; please report it with the output of --debug")
-        if schedule.is_quiet and result.outcome == "answered" and _NOTHING.fullmatch(result.text):
-            result = replace(result, outcome="quiet")
-        await self._finish(schedule, run, result)
+                continue
+            if not await self.schedules.take(self.tenant, run.id):
+                continue
+            try:
+                result = await self.perform(schedule, run)
+            except SchedulerClosedError:
+                # The service ends; the next start takes it.
+                await self.schedules.give_back(self.tenant, run.id)
+                continue
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_GIVE_UP_S), suppress(StoreError):
+                    await self.schedules.finish(self.tenant, run, "interrupted", "")
+                raise
+            except RkllmMcpError as error:
+                result = RunResult("failed", str(error))
+            except Exception as error:
+                # A defect costs this run, not the runs of others.
+                logger.exception("a run of a schedule failed")
+                result = RunResult("failed", f"internal error: {error!r}; please report it with the output of --debug")
+            if schedule.is_quiet and result.outcome == "answered" and _NOTHING.fullmatch(result.text):
+                result = replace(result, outcome="quiet")
+            await self._finish(schedule, run, result)
 
     async def _finish(self, schedule: Schedule, run: ScheduleRun, result: RunResult) -> None:
         failures = schedule.failures + 1 if result.outcome == "failed" else 0
@@ -193,7 +192,7 @@ def moment_after(schedule: Schedule, now: float) -> float | None:
     """Return the first moment of a schedule after ``now``; None without one, or if its rule or zone is unknown here."""
     try:
         previous = schedule.next_at if schedule.next_at is not None and schedule.next_at <= now else None
-        return next_moment(read_rule(schedule.rule), read_zone(schedule.zone), now, previous=previous)
+        return next(moments(read_rule(schedule.rule), read_zone(schedule.zone), now, previous=previous), None)
     except UsageError:
         return None
 
@@ -262,8 +261,9 @@ def new_schedule(
     if not words:
         raise UsageError("a schedule needs words: what is to be asked or said at its times")
     parsed_rule, where = read_rule(rule), read_zone(zone)
-    parsed_rule = parsed_rule.begin_on(datetime.fromtimestamp(now, where).date())
-    first = next_moment(parsed_rule, where, now)
+    if parsed_rule.every_days and parsed_rule.day is None:
+        parsed_rule = replace(parsed_rule, day=datetime.fromtimestamp(now, where).date())
+    first = next(moments(parsed_rule, where, now), None)
     if first is None:
         raise UsageError(f"{describe_rule(parsed_rule, 'en')} is over already; choose a later time")
     if webhook and not re.match(r"https?://[^\s/]", webhook):
@@ -313,11 +313,6 @@ async def find_schedule(schedules: Schedules, tenant: str, prefix: str) -> Sched
         several = "\n".join(f"  {schedule.id}  {schedule.prompt}" for schedule in matches)
         raise UsageError(f"several schedules begin with {prefix!r}; type more of the id:\n{several}")
     raise UsageError(f"there is no schedule {prefix!r}; 'rkllm-mcp schedules list' shows them")
-
-
-async def pause(schedules: Schedules, tenant: str, schedule: Schedule) -> None:
-    """Stop a schedule until it is resumed."""
-    await schedules.change(tenant, schedule.id, state="paused", next_at=None)
 
 
 async def resume(schedules: Schedules, tenant: str, schedule: Schedule) -> float:

@@ -77,25 +77,24 @@ class _Reader:
             self.text = f"{self.text[: match.start()]}\x00{self.text[match.end() :]}"
         return match
 
-    def take_day(self) -> None:
-        """Take a day that is named: tomorrow, on Friday, 4 July, 来週の月曜日."""
+    def take_day(self, joints: str, *, is_anywhere: bool) -> None:
+        """Take a day that is named: tomorrow, on Friday, 4 July, 来週の月曜日.
+
+        If it may not be anywhere, there is nothing but ``joints`` and marks before it.
+        """
         # The search replaces numbers by digits, which must not move what follows.
         masked = re.sub(r"[〇一二三四五六七八九十百千万億兆]", "□", self.text)
         masked = re.sub(_NUMBER_WORD, lambda match: "_" * len(match[0]), masked, flags=re.IGNORECASE)
         if len(with_digits(masked)) != len(masked):
             return
         for begin, end, day in day_spans(masked, self.now.date()):
-            if day < self.now.date() or not self.belongs(self.text[:begin]):
+            if day < self.now.date() or (not is_anywhere and self.text[:begin].strip(f"{joints}\x00")):
                 continue
             self.is_led = self.is_led or not self.text[:begin].strip(" ,、\x00")
             # The search leaves 日 of 月曜日.
             following = self.text[end:].removeprefix("日") if self.text[:end].endswith("曜") else self.text[end:]
             self.text, self.day = f"{self.text[:begin]}\x00{following}", day
             return
-
-    def belongs(self, before: str) -> bool:
-        """Return True if a day after this text says when, not what."""
-        raise NotImplementedError
 
     def final_rule(self) -> Rule | None:
         """Return the rule of all that was taken; None if it is not a time that can come."""
@@ -115,7 +114,8 @@ class _Reader:
         first = today if at > self.now.time().replace(tzinfo=None) else today + timedelta(days=1)
         if self.rule is None:
             return Rule("once", at, day=first)
-        return Rule(self.rule.kind, at, self.rule.days, every_days=self.rule.every_days).begin_on(first)
+        begin = first if self.rule.every_days else None
+        return Rule(self.rule.kind, at, self.rule.days, begin, every_days=self.rule.every_days)
 
     def _time_of_day(self) -> time | None:
         if self.hour is None:
@@ -224,7 +224,8 @@ class _EnglishReader(_Reader):
             if match[2] and self.rule is None:
                 self.day = self.now.date()
         if self.rule is None:
-            self.take_day()
+            # Without an hour, a day in what is asked for ("the weather tomorrow") is not its time.
+            self.take_day(" ,", is_anywhere=self.hour is not None)
             if self.day is not None and (match := self.take(r"(?<=\x00) ?(morning|afternoon|evening|night)\b")):
                 self.part = match[1].lower()
 
@@ -259,10 +260,6 @@ class _EnglishReader(_Reader):
             part = (match[1] or ("night" if match[3] else "day")).lower()
             self.rule, self.part = Rule("daily"), "" if part == "day" else part
 
-    def belongs(self, before: str) -> bool:
-        # A day in what is asked for ("the weather tomorrow") is not its time.
-        return self.hour is not None or not before.strip(" ,\x00")
-
     def _said(self, rule: Rule) -> SaidSchedule | None:
         parts = [part.strip(" ,:;-–") for part in self.text.split("\x00")]
         parts = [re.sub(r"^(?:on|at|then|,)$", "", part, flags=re.IGNORECASE) for part in parts]
@@ -280,7 +277,7 @@ class _EnglishReader(_Reader):
             return SaidSchedule(rule, task or words[: match.end()].strip(), is_reminder=True)
         if _REQUEST.match(words):
             return SaidSchedule(rule, words.rstrip(".") if not words.endswith("...") else words)
-        if self.is_led and rule.is_repeated and _QUESTION.match(words):
+        if self.is_led and rule.kind != "once" and _QUESTION.match(words):
             return SaidSchedule(rule, words)
         return None
 
@@ -368,7 +365,7 @@ class _JapaneseReader(_Reader):
         elif match := self.take(rf"(?<=\x00)の?({_PART_JA})(?=[に、は])"):
             self._set_part(match[1])
         if self.rule is None:
-            self.take_day()
+            self.take_day(" 、", is_anywhere=False)
             if (
                 self.day is not None
                 and not self.part
@@ -424,9 +421,6 @@ class _JapaneseReader(_Reader):
             self.rule = Rule("daily")
             self._set_part({"日": None}.get(match[1], match[1]))
 
-    def belongs(self, before: str) -> bool:
-        return not before.strip(" 、\x00")
-
     def _said(self, rule: Rule, original: str) -> SaidSchedule | None:
         *before, task = self.text.split("\x00")
         head = "".join(re.sub(r"[のにはも、。\s]", "", part) for part in before)
@@ -447,7 +441,7 @@ class _JapaneseReader(_Reader):
             task = f"{task}する" if words[match.start() :].startswith("する") else task
             return SaidSchedule(rule, task or words.rstrip("。"), is_reminder=True)
         if _REQUEST_JA.search(words):
-            is_asked = particle_word != "の" or rule.is_repeated
+            is_asked = particle_word != "の" or rule.kind != "once"
             is_timed = self.hour is not None or bool(self.part) or rule.every_s > 0 or self.delay is not None
             # A repetition may only describe the topic, as in 平日の営業時間を教えて.
             says_when = self.hour is not None or self.delay is not None or (self.rule is not None and self.rule.every_s)
@@ -459,4 +453,4 @@ class _JapaneseReader(_Reader):
         if self.hour is None and self.delay is None and not rule.every_s:
             return None
         # Words without a verb: what one wants to know again and again, or to be reminded of once.
-        return SaidSchedule(rule, words, is_reminder=not rule.is_repeated)
+        return SaidSchedule(rule, words, is_reminder=rule.kind == "once")

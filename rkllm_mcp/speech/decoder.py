@@ -30,7 +30,8 @@ def main() -> int:
     try:
         with av.open(io.BytesIO(data), mode="r", metadata_errors="replace") as container:
             if not container.streams.audio:
-                return _fail("there is no sound in it")
+                sys.stderr.write("there is no sound in it\n")
+                return 1
             stream = container.streams.audio[0]
             stream.thread_type = "NONE"
             resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE)
@@ -42,14 +43,11 @@ def main() -> int:
                     sys.stdout.buffer.write(samples)
                 if bytes_left <= 0:
                     break
+        return 0
     except (av.FFmpegError, ValueError, OSError) as error:
-        return _fail(getattr(error, "strerror", None) or "no known format")
+        reason = getattr(error, "strerror", None) or "no known format"
     except MemoryError:
-        return _fail("it needs more memory than a recording may take")
-    return 0
-
-
-def _fail(reason: str) -> int:
+        reason = "it needs more memory than a recording may take"
     sys.stderr.write(f"{reason}\n")
     return 1
 

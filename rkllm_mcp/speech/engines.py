@@ -325,7 +325,14 @@ class _OpenAI:
                 client = httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False)
                 async with client, client.stream(method, address, **content) as response:
                     if response.is_error:
-                        reason = _reason_of(await _body(response, _MOST_SOUND_BYTES))
+                        answer = await _body(response, _MOST_SOUND_BYTES)
+                        # The message of an error of OpenAI's API, or the beginning of the body.
+                        body: Any = {}
+                        with suppress(ValueError):
+                            body = json.loads(answer)
+                        message = as_mapping(as_mapping(body).get("error")).get("message")
+                        words = " ".join(str(message or answer.decode("utf-8", "replace")).split())
+                        reason = shorten(words, _REASON_CHARS) or "nothing more"
                         is_unknown = path == _TRANSLATIONS and response.status_code in (404, 405, 501)
                         failure = NoTranslationError if is_unknown else SpeechError
                         raise failure(self._address, f"answered {response.status_code}: {reason}")
@@ -397,13 +404,3 @@ async def _body(response: httpx2.Response, most: int) -> bytes:
         if len(content) > most:
             raise httpx2.HTTPError("the answer has no end")
     return bytes(content)
-
-
-def _reason_of(content: bytes) -> str:
-    """Return the message of an error of OpenAI's API, or the beginning of the body."""
-    try:
-        body: Any = json.loads(content)
-    except ValueError:
-        body = {}
-    message = as_mapping(as_mapping(body).get("error")).get("message") or content.decode("utf-8", "replace")
-    return shorten(" ".join(str(message).split()), _REASON_CHARS) or "nothing more"

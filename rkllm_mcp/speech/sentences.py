@@ -51,8 +51,11 @@ _ENDS = frozenset('.!?:。！？：｡．…」』）”’")')
 _BREAK = re.compile(r"[、，；：]\s*|\s+")
 
 
-def spoken_text(text: str) -> str:
-    """Return a Markdown text without what is not read aloud: code, tables, formulas, addresses and marks."""
+def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
+    """Yield the sentences of a Markdown text for a voice: short ones with their next, long ones in parts.
+
+    Code, tables, formulas, addresses and marks are not read aloud.
+    """
     for pattern in (_FENCE, _TABLE_LINE, _RULE):
         text = pattern.sub("\n", text)
     for pattern in (_MATHS, _PICTURE):
@@ -61,13 +64,8 @@ def spoken_text(text: str) -> str:
     text = _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text))
     for pattern, words in ((_NOTE, ""), (_ADDRESS, ""), (_LINE_BREAK, " "), (_TAG, ""), (_EMOJI_BEFORE_MARK, "")):
         text = pattern.sub(words, text)
-    return re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", _EMOJI.sub(" ", text))).strip()
-
-
-def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
-    """Yield the sentences of a text for a voice: short ones with their next, long ones in parts."""
+    spoken = re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", _EMOJI.sub(" ", text))).strip()
     waiting = ""
-    spoken = spoken_text(text)
     for start, end in pairwise([0, *_ends_of(spoken), len(spoken)]):
         sentence = spoken[start:end].strip()
         if not any(character.isalnum() for character in sentence):

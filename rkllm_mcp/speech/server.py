@@ -32,6 +32,8 @@ _MOST_TEXT_CHARS = 20_000
 _MOST_SAMPLE_BYTES = 2 * MOST_BYTES
 _MOST_CONNECTIONS = 32
 _END_S = 5.0
+# Of the sound that is sent, and of a recording whose form is not told.
+_FORM: dict[str, Any] = {"rate": RATE, "width": SAMPLE_BYTES, "channels": 1}
 _PROJECT = {"name": "rkllm-mcp", "url": "https://pypi.org/project/rkllm-mcp/"}
 
 
@@ -152,19 +154,17 @@ class _Connection:
                 await self._transcribe()
             case "synthesize" if self._text is None:
                 self._wishes = data
-                await self._speak(sentences_of(str(data["text"])[:_MOST_TEXT_CHARS]))
-                await self._end_sound()
+                await self._speak(sentences_of(str(data["text"])[:_MOST_TEXT_CHARS]), is_last=True)
             case "synthesize-start":
                 self._wishes, self._text = data, ""
             case "synthesize-chunk" if self._text is not None:
                 self._text = (self._text + str(data["text"]))[:_MOST_TEXT_CHARS]
                 whole = whole_sentences(self._text)
                 self._text = self._text[len(whole) :]
-                await self._speak(sentences_of(whole))
+                await self._speak(sentences_of(whole), is_last=False)
             case "synthesize-stop" if self._text is not None:
                 text, self._text = self._text, None
-                await self._speak(sentences_of(text))
-                await self._end_sound()
+                await self._speak(sentences_of(text), is_last=True)
                 await self._send("synthesize-stopped", {})
             case _:
                 pass  # of a later version, or not for a program that hears and speaks
@@ -172,7 +172,7 @@ class _Connection:
     async def _transcribe(self) -> None:
         if self.server.recogniser is None:
             raise UsageError("no program that recognises speech is configured here")
-        form, samples = self._form or {"rate": RATE, "width": SAMPLE_BYTES, "channels": 1}, bytes(self._samples)
+        form, samples = self._form or _FORM, bytes(self._samples)
         self._form, wishes, self._wishes = {}, self._wishes, {}
         self._samples.clear()
         sound = from_pcm(samples, int(form["channels"]), int(form["width"]), int(form["rate"]))
@@ -194,7 +194,7 @@ class _Connection:
         await self._send("transcript", {"text": "".join(texts).strip(), **language})
         await self._send("transcript-stop", {})
 
-    async def _speak(self, sentences: Iterable[str]) -> None:
+    async def _speak(self, sentences: Iterable[str], *, is_last: bool) -> None:
         if self.server.speaker is None:
             raise UsageError("no program that speaks is configured here")
         voice = as_mapping(self._wishes.get("voice"))
@@ -203,19 +203,14 @@ class _Connection:
             sound = await self.server.speaker.speak(sentence, name, speed)
             if not self._spoken_rate:
                 self._spoken_rate = sound.rate
-                await self._send("audio-start", _form_of(sound.rate))
+                await self._send("audio-start", {**_FORM, "rate": sound.rate})
             for block in blocks_of(sound.at(self._spoken_rate)):
-                await self._send("audio-chunk", _form_of(self._spoken_rate), block)
-
-    async def _end_sound(self) -> None:
-        if not self._spoken_rate:  # nothing in the text can be spoken
-            await self._send("audio-start", _form_of(RATE))
-        self._spoken_rate = 0
-        await self._send("audio-stop", {})
-
-
-def _form_of(rate: int) -> dict[str, Any]:
-    return {"rate": rate, "width": SAMPLE_BYTES, "channels": 1}
+                await self._send("audio-chunk", {**_FORM, "rate": self._spoken_rate}, block)
+        if is_last:
+            if not self._spoken_rate:  # nothing in the text can be spoken
+                await self._send("audio-start", _FORM)
+            self._spoken_rate = 0
+            await self._send("audio-stop", {})
 
 
 async def listen(server: SpeechServer, place: socket.socket | str) -> asyncio.Server:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.schedules.rules import WEEKDAYS, Rule, describe_rule, moments, next_moment, read_rule, read_zone
+from rkllm_mcp.schedules.rules import WEEKDAYS, Rule, describe_rule, moments, read_rule, read_zone
 from rkllm_mcp.schedules.sentences import read_sentence
 
 SENTENCES = json.loads(Path(__file__).with_name("sentences.json").read_text("utf-8"))
@@ -69,7 +69,7 @@ def test_minutes_are_counted_from_the_moment_before() -> None:
         14_400,
     ]
     # After a long sleep only the coming ones, in the old rhythm.
-    assert next_moment(read_rule("every 30m"), zone, 100_000.0, previous=9_000.0) == 100_800
+    assert next(moments(read_rule("every 30m"), zone, 100_000.0, previous=9_000.0)) == 100_800
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Vancouver", "Australia/Lord_Howe", "Asia/Tokyo"])

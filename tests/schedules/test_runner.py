@@ -24,7 +24,6 @@ from rkllm_mcp.schedules.runner import (
     find_schedule,
     new_schedule,
     notice_of,
-    pause,
     resume,
     schedule_of_sentence,
     upcoming,
@@ -188,7 +187,7 @@ async def test_three_failures_in_a_row_pause_a_schedule_with_a_notice(board: Boa
         assert await resume(schedules, "", stored) == board.clock + HOUR
         await board.pass_time(runner, HOUR)
         assert (await outcomes(schedules))[-1] == "answered"
-        await pause(schedules, "", stored)
+        await schedules.change("", stored.id, state="paused", next_at=None)
         await board.pass_time(runner, 5 * HOUR)
         assert len(await outcomes(schedules)) == 7
 

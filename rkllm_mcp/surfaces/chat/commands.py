@@ -26,7 +26,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError, did_you_mean
 from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.records import Schedule, StoredConversation
 from rkllm_mcp.schedules.rules import describe_moment, read_zone
-from rkllm_mcp.schedules.runner import find_schedule, pause, schedule_of_sentence, zone_here
+from rkllm_mcp.schedules.runner import find_schedule, schedule_of_sentence, zone_here
 from rkllm_mcp.schedules.runner import resume as resume_schedule
 from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
@@ -213,7 +213,7 @@ async def schedules(state: ChatState, argument: str) -> None:
     schedule = await find_schedule(stored, tenant, name.strip())
     match word:
         case "pause":
-            await pause(stored, tenant, schedule)
+            await stored.change(tenant, schedule.id, state="paused", next_at=None)
             state.terminal.note(phrases.sentence("schedules.is_paused", id=schedule.id))
         case "resume":
             moment_of_run = await resume_schedule(stored, tenant, schedule)

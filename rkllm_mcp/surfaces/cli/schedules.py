@@ -21,7 +21,6 @@ from rkllm_mcp.schedules.runner import (
     import_schedules,
     new_schedule,
     notice_of,
-    pause,
     resume,
     schedule_of_sentence,
     zone_here,
@@ -140,7 +139,7 @@ async def pause_command(session: Session, name: _Name) -> None:
     """Let a schedule rest until it is resumed."""
     async with open_stored(session.config()) as store:
         schedule = await find_schedule(store.schedules, OWNER, name)
-        await pause(store.schedules, OWNER, schedule)
+        await store.schedules.change(OWNER, schedule.id, state="paused", next_at=None)
     session.terminal.note(session.phrases.sentence("schedules.is_paused", id=schedule.id))
 
 
