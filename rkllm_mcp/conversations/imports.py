@@ -77,9 +77,38 @@ def foreign_conversations(read: Any) -> list[StoredConversation] | None:
         elif isinstance(entry.get("messagesTree"), list) or isinstance(entry.get("messages"), list):
             trees.append(_list(entry))
     known = [tree for tree in trees if tree is not None]
-    if not known:
-        return None
-    return [stored for tree in known if (stored := _to_stored(tree)) is not None]
+    conversations: list[StoredConversation] = []
+    for tree in known:
+        # The open branch from its root; of a tree that does not say which, the one of its last node.
+        key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
+        # Each node once, because a broken tree may have a circle.
+        upwards: dict[str, _Node] = {}
+        while key in tree.nodes and key not in upwards:
+            upwards[key] = tree.nodes[key]
+            key = upwards[key].parent
+        branch = list(upwards.values())[::-1]
+        system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
+        # One after another of the same speaker is one turn here.
+        spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
+        turns: list[StoredTurn] = []
+        for role, group in groupby(spoken, lambda node: node.role):
+            if role == "user" or role == "assistant":
+                nodes = list(group)
+                joined = "\n\n".join(node.text.strip() for node in nodes)
+                thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
+                at = next((node.at for node in reversed(nodes) if node.at), 0.0)
+                turns.append(StoredTurn(role, joined, thinking, at=at))
+        if not turns:
+            continue
+        times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
+        first, last = min(times), max(times)
+        # A message without its own time has that of the one before.
+        timed: list[StoredTurn] = []
+        for turn in turns:
+            timed.append(replace(turn, at=turn.at or (timed[-1].at if timed else first)))
+        title = tree.title.strip() or next((turn.text for turn in turns if turn.role == "user"), "")
+        conversations.append(StoredConversation("", title, first, last, tuple(timed), system or None))
+    return conversations if known else None
 
 
 def _chatgpt(entry: Mapping[str, Any]) -> _Tree:
@@ -170,39 +199,6 @@ def _list(entry: Mapping[str, Any]) -> _Tree | None:
     if "format" in entry or not any(node.role for node in nodes.values()):
         return None
     return _Tree(_text(entry.get("title")) or _text(entry.get("name")), 0.0, 0.0, "", nodes)
-
-
-def _to_stored(tree: _Tree) -> StoredConversation | None:
-    # The open branch from its root; of a tree that does not say which, the one of its last node.
-    key = tree.current if tree.current in tree.nodes else next(reversed(list(tree.nodes)), "")
-    # Each node once, because a broken tree may have a circle.
-    upwards: dict[str, _Node] = {}
-    while key in tree.nodes and key not in upwards:
-        upwards[key] = tree.nodes[key]
-        key = upwards[key].parent
-    branch = list(upwards.values())[::-1]
-    system = next((text for node in branch if node.role == "system" and (text := node.text.strip())), "")
-    # One after another of the same speaker is one turn here.
-    spoken = (node for node in branch if node.role in ("user", "assistant") and node.text.strip())
-    by_role = groupby(spoken, lambda node: node.role)
-    turns: list[StoredTurn] = []
-    for role, group in by_role:
-        if role == "user" or role == "assistant":
-            nodes = list(group)
-            joined = "\n\n".join(node.text.strip() for node in nodes)
-            thinking = "\n\n".join(filter(None, (node.thinking.strip() for node in nodes)))
-            at = next((node.at for node in reversed(nodes) if node.at), 0.0)
-            turns.append(StoredTurn(role, joined, thinking, at=at))
-    if not turns:
-        return None
-    times = [at for at in (tree.created, tree.updated, *(turn.at for turn in turns)) if at] or [time.time()]
-    first, last = min(times), max(times)
-    # A message without its own time has that of the one before.
-    timed: list[StoredTurn] = []
-    for turn in turns:
-        timed.append(replace(turn, at=turn.at or (timed[-1].at if timed else first)))
-    title = tree.title.strip() or next((turn.text for turn in turns if turn.role == "user"), "")
-    return StoredConversation("", title, first, last, tuple(timed), system or None)
 
 
 # Later than any date in seconds.

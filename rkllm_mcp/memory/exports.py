@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -83,8 +84,30 @@ def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
     row on each line, as text or Markdown, as it is copied from a page; a UsageError names what is wrong.
     """
     text = content.decode("utf-8", "replace").lstrip("\ufeff")
-    texts = _texts_of_others(text)
-    if not texts:
+    texts: list[str] = []
+    values: list[Any] = []
+    if not text.lstrip().startswith(("{", "[")):
+        texts = _texts_of_list(text)
+    else:
+        try:
+            values = [json.loads(text)]
+        except ValueError:
+            with suppress(ValueError):
+                values = [json.loads(line) for line in text.splitlines() if line.strip()]
+    whole = as_mapping(values[0]) if len(values) == 1 else {}
+    entries = whole.get("results", whole.get("entities", values[0] if len(values) == 1 else values))
+    for entry in map(as_mapping, cast("list[Any]", entries) if isinstance(entries, list) else [entries]):
+        # mem0, Claude, the server ``memory``
+        if isinstance(row := entry.get("memory", None if "role" in entry else entry.get("content")), str):
+            texts.append(collapse_whitespace(row))
+        for part in (
+            entry.get("conversations_memory"),
+            *(as_mapping(file).get("content") for file in as_list(entry.get("memory_files"))),
+        ):
+            texts += _texts_of_list(part) if isinstance(part, str) else []
+        name = str(entry.get("name", "")).replace("_", " ")
+        texts += [f"{name}: {observation}" for observation in as_list(entry.get("observations"))]
+    if not texts:  # JSON of this product, or of none that is known
         return memories_from_json(text), []
     rows = [text for text in texts if len(text) <= LONGEST_ROW and not is_secret(text)]
     if len(rows) > MOST_ROWS:
@@ -92,34 +115,6 @@ def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
     if not rows:
         raise UsageError(f"a row has at most {LONGEST_ROW} characters; shorten {shorten(texts[0], 60)!r}")
     return [ImportedRow(text=text) for text in rows], [text for text in texts if text not in rows]
-
-
-def _texts_of_others(text: str) -> list[str] | None:
-    """Return the rows of another product's export; None if it looks like JSON of this one, or of none that is known."""
-    if not text.lstrip().startswith(("{", "[")):
-        return _texts_of_list(text)
-    try:
-        values: Any = [json.loads(text)]
-    except ValueError:
-        try:
-            values = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError:
-            return None
-    whole = as_mapping(values[0])
-    entries = whole.get("results", whole.get("entities", values[0])) if len(values) == 1 else values
-    found: list[str] = []
-    for entry in map(as_mapping, cast("list[Any]", entries) if isinstance(entries, list) else [entries]):
-        # mem0, Claude, the server ``memory``
-        if isinstance(row := entry.get("memory", None if "role" in entry else entry.get("content")), str):
-            found.append(collapse_whitespace(row))
-        for part in (
-            entry.get("conversations_memory"),
-            *(as_mapping(file).get("content") for file in as_list(entry.get("memory_files"))),
-        ):
-            found += _texts_of_list(part) if isinstance(part, str) else []
-        name = str(entry.get("name", "")).replace("_", " ")
-        found += [f"{name}: {observation}" for observation in as_list(entry.get("observations"))]
-    return found or None
 
 
 def _texts_of_list(text: str) -> list[str]:

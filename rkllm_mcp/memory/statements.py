@@ -172,10 +172,14 @@ def statement_in(message: str) -> Statement | None:
         return None
     spans = [match.span() for match in _SENTENCE.finditer(masked) if match[0].strip()]
     for index, (start, end) in enumerate(spans):
-        sentence = masked[start:end]
+        sentence, words = masked[start:end], masked[start:end].strip()
+        # A sentence may only ask to remember what is before or after it.
+        is_alone = _JA_ALONE.fullmatch(words) is not None
+        if _ALONE.fullmatch(words) and words.rstrip(".! ").lower() != "remember":
+            is_alone = is_alone or not words.endswith("?") or _ASKS.search(words) is not None
         if (span := _fact_in(sentence)) is not None:
             fact, used = text[start + span[0] : start + span[1]], (start, end)
-        elif not _is_request_alone(sentence) or len(spans) == 1:
+        elif not is_alone or len(spans) == 1:
             continue
         elif index == 0:
             fact, used = text[end : spans[-1][1]], (start, spans[-1][1])
@@ -221,15 +225,6 @@ def _fact_in(sentence: str) -> tuple[int, int] | None:
         if is_statement:
             return lead + match.start("fact"), lead + match.end("fact")
     return None
-
-
-def _is_request_alone(sentence: str) -> bool:
-    """Return True for a sentence that only asks to remember what is before or after it."""
-    words = sentence.strip()
-    if _JA_ALONE.fullmatch(words):
-        return True
-    is_asked = words.endswith("?") and not _ASKS.search(words)
-    return _ALONE.fullmatch(words) is not None and not is_asked and words.rstrip(".! ").lower() != "remember"
 
 
 def _trimmed(fact: str) -> str:

@@ -22,7 +22,16 @@ from rkllm_mcp.toolcalls.results import text_result
 if TYPE_CHECKING:
     from rkllm_mcp.store.memories import Memories
 
-_TEXT, _QUERY = "one sentence in the user's own words", "what it is about"
+# Name, description, and the parameter with its own.
+_TOOLS = (
+    (
+        "remember",
+        "Remember something about the user for later conversations.",
+        "text",
+        "one sentence in the user's own words",
+    ),
+    ("recall", "Recall what the user wanted remembered in earlier conversations.", "query", "what it is about"),
+)
 _NOT_SAID = (
     "Not remembered: only what the user says in the question itself is, in the user's own words. "
     "Use these, or ask the user to say it."
@@ -35,24 +44,23 @@ class MemoryTools:
     def __init__(self, memories: Memories) -> None:
         self.spec = BuiltinServer(name="memory", tools=(), approve="writes", trusted=True)
         self._memories = memories
-        self.tools = (
-            self._tool("remember", "Remember something about the user for later conversations.", "text", _TEXT),
-            self._tool("recall", "Recall what the user wanted remembered in earlier conversations.", "query", _QUERY),
-        )
-
-    def _tool(self, name: str, description: str, parameter: str, about: str) -> ToolSpec:
-        properties = {parameter: {"type": "string", "description": about}}
-        schema = {"type": "object", "properties": properties, "required": [parameter]}
-        return ToolSpec(
-            name,
-            description,
-            schema,
-            self.spec.name,
-            name,
-            read_only=name == "recall",
-            destructive=False,
-            on_demand=True,
-            keywords="memory remember recall know 記憶 覚える 思い出す",
+        self.tools = tuple(
+            ToolSpec(
+                name,
+                description,
+                {
+                    "type": "object",
+                    "properties": {parameter: {"type": "string", "description": about}},
+                    "required": [parameter],
+                },
+                self.spec.name,
+                name,
+                read_only=name == "recall",
+                destructive=False,
+                on_demand=True,
+                keywords="memory remember recall know 記憶 覚える 思い出す",
+            )
+            for name, description, parameter, about in _TOOLS
         )
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:

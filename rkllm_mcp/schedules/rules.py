@@ -126,8 +126,23 @@ def moments(rule: Rule, zone: tzinfo, after: float, *, previous: float | None = 
     # A zone may skip or repeat a whole day.
     today = datetime.fromtimestamp(after, zone).date() - timedelta(days=2)
     for day in _days(rule, today):
+        wall = datetime.combine(day, rule.at)
+        first = wall.replace(tzinfo=zone, fold=0)
         try:
-            moment = real_moment(datetime.combine(day, rule.at), zone)
+            before, later = first.utcoffset() or timedelta(), first.replace(fold=1).utcoffset() or timedelta()
+            # Of a wall time that occurs twice the first, and of one in a gap the end of the gap.
+            moment = first.timestamp()
+            if before < later:
+                # In a gap the clock jumps somewhere between these two moments; the offset tells on which side one is.
+                begin = round((wall.replace(tzinfo=timezone.utc) - later).timestamp())
+                end = round((wall.replace(tzinfo=timezone.utc) - before).timestamp())
+                while begin + 1 < end:
+                    middle = (begin + end) // 2
+                    if datetime.fromtimestamp(middle, zone).utcoffset() == before:
+                        begin = middle
+                    else:
+                        end = middle
+                moment = float(end)
         except (OverflowError, ValueError):
             return
         if moment > last:
@@ -158,24 +173,6 @@ def _days(rule: Rule, today: date) -> Iterator[date]:
         ):
             yield day
         day += step
-
-
-def real_moment(wall: datetime, zone: tzinfo) -> float:
-    """Return the Unix time of a wall time: of one in a gap the end of the gap, of a doubled one the first."""
-    first = wall.replace(tzinfo=zone, fold=0)
-    before, later = first.utcoffset() or timedelta(), wall.replace(tzinfo=zone, fold=1).utcoffset() or timedelta()
-    if before >= later:
-        return first.timestamp()
-    # In a gap the clock jumps somewhere between these two moments; the offset tells on which side one is.
-    begin = round((wall.replace(tzinfo=timezone.utc) - later).timestamp())
-    end = round((wall.replace(tzinfo=timezone.utc) - before).timestamp())
-    while begin + 1 < end:
-        middle = (begin + end) // 2
-        if datetime.fromtimestamp(middle, zone).utcoffset() == before:
-            begin = middle
-        else:
-            end = middle
-    return float(end)
 
 
 def describe_rule(rule: Rule, language: Language) -> str:

@@ -105,23 +105,8 @@ class _Reader:
             return self.rule if self.hour is None else None
         if self.hour is None and not (self.rule is not None or (self.part and self.day)):
             return None
-        at = self._time_of_day()
-        if at is None:
-            return None
-        if self.rule is None and self.day is not None:
-            return Rule("once", at, day=self.day)
-        today = self.now.date()
-        first = today if at > self.now.time().replace(tzinfo=None) else today + timedelta(days=1)
-        if self.rule is None:
-            return Rule("once", at, day=first)
-        begin = first if self.rule.every_days else None
-        return Rule(self.rule.kind, at, self.rule.days, begin, every_days=self.rule.every_days)
-
-    def _time_of_day(self) -> time | None:
-        if self.hour is None:
-            return time(_PARTS_OF_DAY[self.part or "day"])
-        hour = self.hour
-        if not self.is_exact:
+        hour = _PARTS_OF_DAY[self.part or "day"] if self.hour is None else self.hour
+        if self.hour is not None and not self.is_exact:
             if self.part in _LATE and hour < _NOON:
                 hour += _NOON
             elif self.part == "night" and hour == _NOON:
@@ -134,9 +119,17 @@ class _Reader:
                 candidates = (hour % _NOON, hour % _NOON + _NOON)
                 coming = (candidate for candidate in candidates if candidate * 60 + self.minute > minutes_now)
                 hour = next(coming, hour % _NOON)
-        if hour == 24:
-            hour = 0
-        return time(hour, self.minute) if hour < 24 and self.minute < 60 else None
+        if hour > 24 or self.minute >= 60:
+            return None
+        at = time(hour % 24, 0 if self.hour is None else self.minute)
+        if self.rule is None and self.day is not None:
+            return Rule("once", at, day=self.day)
+        today = self.now.date()
+        first = today if at > self.now.time().replace(tzinfo=None) else today + timedelta(days=1)
+        if self.rule is None:
+            return Rule("once", at, day=first)
+        begin = first if self.rule.every_days else None
+        return Rule(self.rule.kind, at, self.rule.days, begin, every_days=self.rule.every_days)
 
 
 _DAY = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"

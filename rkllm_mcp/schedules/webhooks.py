@@ -43,40 +43,6 @@ class Notice:
     text: str
 
 
-def signature_of(secret: str, timestamp: str, body: bytes) -> str:
-    """Return the value of the header ``X-Rkllm-Signature``."""
-    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
-    return f"sha256={digest.hexdigest()}"
-
-
-def request_of(schedule: Schedule, run: ScheduleRun, notice: Notice, now: float) -> tuple[dict[str, str], bytes]:
-    """Return headers and body of the request to a webhook."""
-    timestamp = str(int(now))
-    headers = {"User-Agent": f"rkllm-mcp/{__version__}", TIMESTAMP: timestamp}
-    if schedule.webhook_form == "text":
-        body = notice.text.encode("utf-8", "replace")
-        # A header has ASCII only; ntfy reads RFC 2047.
-        title = notice.title if notice.title.isascii() else Header(notice.title, "utf-8", maxlinelen=998).encode()
-        headers |= {"Content-Type": "text/plain; charset=utf-8", "Title": title}
-    else:
-        zone = read_zone(schedule.zone)
-        values = {
-            "schedule": schedule.id,
-            "run": run.id,
-            "prompt": schedule.prompt,
-            "outcome": run.outcome,
-            "title": notice.title,
-            "text": notice.text,
-            "due": datetime.fromtimestamp(run.due, zone).isoformat(timespec="seconds"),
-            "late_s": max(0, round(run.claimed - run.due)),
-            "conversation": run.conversation or None,
-        }
-        body = json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
-        headers["Content-Type"] = "application/json"
-    headers[SIGNATURE] = signature_of(schedule.secret, timestamp, body)
-    return headers, body
-
-
 async def post_webhook(
     schedule: Schedule,
     run: ScheduleRun,
@@ -92,13 +58,35 @@ async def post_webhook(
     """
     import httpx2
 
+    headers = {"User-Agent": f"rkllm-mcp/{__version__}"}
+    if schedule.webhook_form == "text":
+        body = notice.text.encode("utf-8", "replace")
+        # A header has ASCII only; ntfy reads RFC 2047.
+        title = notice.title if notice.title.isascii() else Header(notice.title, "utf-8", maxlinelen=998).encode()
+        headers |= {"Content-Type": "text/plain; charset=utf-8", "Title": title}
+    else:
+        values = {
+            "schedule": schedule.id,
+            "run": run.id,
+            "prompt": schedule.prompt,
+            "outcome": run.outcome,
+            "title": notice.title,
+            "text": notice.text,
+            "due": datetime.fromtimestamp(run.due, read_zone(schedule.zone)).isoformat(timespec="seconds"),
+            "late_s": max(0, round(run.claimed - run.due)),
+            "conversation": run.conversation or None,
+        }
+        body = json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
+        headers["Content-Type"] = "application/json"
     reach = Reach("", (), _REMEDY) if is_public_only else None
     outcome = ""
     client = httpx2.AsyncClient(timeout=_TIMEOUT_S, follow_redirects=False)
     async with client:
         for seconds in _PAUSES_S:
             await pause(seconds)
-            headers, body = request_of(schedule, run, notice, time.time())
+            timestamp = str(int(time.time()))
+            digest = hmac.new(schedule.secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+            headers |= {TIMESTAMP: timestamp, SIGNATURE: f"sha256={digest.hexdigest()}"}
             try:
                 request = client.build_request("POST", schedule.webhook, headers=headers, content=body)
                 if reach is not None:
