@@ -68,23 +68,6 @@ class Recorder:
     pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
     _is_failing: bool = False  # the last save failed, which its reader knows
 
-    async def begin(self, conversation: Conversation, turns: Sequence[StoredTurn]) -> bool:
-        """Save a question with its empty answer; a failure is reported when the answer is saved.
-
-        Returns False if another board answers in the conversation.
-        """
-        with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
-            if conversation.unkept:
-                await self.conversations.save(self.tenant, conversation)
-            return await self.conversations.begin(self.tenant, conversation, turns)
-        return True
-
-    async def grow(self, conversation: Conversation, turn: StoredTurn) -> bool:
-        """Save what an answer has become; return False if its conversation was deleted."""
-        with suppress(StoreError):
-            return await self.conversations.grow(self.tenant, conversation, turn)
-        return True
-
     async def save(self, conversation: Conversation) -> str:
         """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
         is_new = conversation.kept_turns == 0
@@ -151,12 +134,19 @@ class AnswerRecord(Step):
         self.feed(earlier_events)
 
     async def begin(self) -> bool:
-        """Save the question if it is known and not saved yet; return False if another board answers."""
+        """Save the question with its empty answer, if it is known and not saved yet.
+
+        A failure is reported when the answer is saved. Returns False if another board answers in the conversation.
+        """
         self._conversation.broken_off = ()
         is_new = self._conversation.draft is None or self._has_to_begin
         if is_new and (turns := self._turns("interrupted")):
             self._has_to_begin = False
-            return await self._recorder.begin(self._conversation, turns)
+            conversations, tenant = self._recorder.conversations, self._recorder.tenant
+            with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True), suppress(StoreError):
+                if self._conversation.unkept:
+                    await conversations.save(tenant, self._conversation)
+                return await conversations.begin(tenant, self._conversation, turns)
         return True
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
@@ -207,7 +197,10 @@ class AnswerRecord(Step):
                 # Whether another board has cancelled the answer shows in the row that is written.
                 is_due = (turn, turn.events) != written or self._conversation.answer_number
                 if self._conversation.draft is not None and is_due:
-                    if not await self._recorder.grow(self._conversation, turn):
+                    is_there, tenant = True, self._recorder.tenant
+                    with suppress(StoreError):
+                        is_there = await self._recorder.conversations.grow(tenant, self._conversation, turn)
+                    if not is_there:
                         deleted()
                         return
                     written = (turn, turn.events)

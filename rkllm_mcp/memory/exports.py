@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast
 
@@ -94,7 +94,7 @@ def memories_from_file(content: bytes) -> tuple[list[ImportedRow], list[str]]:
         except ValueError:
             with suppress(ValueError):
                 values = [json.loads(line) for line in text.splitlines() if line.strip()]
-    whole = as_mapping(values[0]) if len(values) == 1 else {}
+    whole: Mapping[str, Any] = as_mapping(values[0]) if len(values) == 1 else {}
     entries = whole.get("results", whole.get("entities", values[0] if len(values) == 1 else values))
     for entry in map(as_mapping, cast("list[Any]", entries) if isinstance(entries, list) else [entries]):
         # mem0, Claude, the server ``memory``

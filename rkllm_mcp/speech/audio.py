@@ -122,8 +122,7 @@ async def read_recording(data: bytes) -> Sound:
         process = await anyio.run_process(command, input=data, check=False)
         reason = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         if process.returncode == 0:
-            _check_length(len(process.stdout) // SAMPLE_BYTES, RATE)
-            return Sound(process.stdout)
+            return from_pcm(process.stdout, 1, SAMPLE_BYTES, RATE)
         advice = reason if process.returncode == 1 and reason else "its decoder gave up"
         raise SoundError(f"the recording cannot be read: {advice}; record it again, or send WAV")
     raise SoundError(f"the recording was not decoded within {_DECODE_WAIT_S} s; send a shorter one, or WAV")
@@ -155,7 +154,10 @@ def from_pcm(content: bytes, channels: int, width: int, rate: int) -> Sound:
     if not (1 <= channels <= 64 and 1 <= width <= 4 and 1_000 <= rate <= 384_000):
         raise SoundError(f"the recording has {channels} channels and {rate} samples a second; record again")
     frames = len(content) // (width * channels)
-    _check_length(frames, rate)
+    if not frames:
+        raise SoundError("the recording has no sound; record again")
+    if frames > MOST_SECONDS * rate:
+        raise SoundError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
     content = content[: frames * width * channels]
     # Of 24 and 32 bits the two highest bytes are taken.
     if width == 1:
@@ -170,24 +172,13 @@ def from_pcm(content: bytes, channels: int, width: int, rate: int) -> Sound:
     return Sound(_np.ascontiguousarray(mono, "<i2").tobytes(), rate).at(RATE)
 
 
-def _check_length(frames: int, rate: int) -> None:
-    if not frames:
-        raise SoundError("the recording has no sound; record again")
-    if frames > MOST_SECONDS * rate:
-        raise SoundError(f"the recording is longer than {MOST_SECONDS // 60} minutes; send it in parts")
-
-
-def wav_header(rate: int, sample_bytes: int | None = None) -> bytes:
-    """Return the header of a WAV with one channel of 16 bits; of unknown length if ``sample_bytes`` is None."""
-    size = _UNKNOWN_BYTES if sample_bytes is None else sample_bytes
+def wav_of(rate: int, samples: bytes | None = None) -> bytes:
+    """Return samples of 16 bits and one channel as a WAV; without them a header of unknown length."""
+    size = _UNKNOWN_BYTES if samples is None else len(samples)
     riff = struct.pack("<4sI4s", b"RIFF", min(_UNKNOWN_BYTES, size + 36), b"WAVE")
-    samples = struct.pack("<HHIIHH", 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
-    return riff + struct.pack("<4sI", b"fmt ", len(samples)) + samples + struct.pack("<4sI", b"data", size)
-
-
-def wav_of(sound: Sound) -> bytes:
-    """Return sound as a WAV file."""
-    return wav_header(sound.rate, len(sound.samples)) + sound.samples
+    form = struct.pack("<HHIIHH", 1, 1, rate, rate * SAMPLE_BYTES, SAMPLE_BYTES, 8 * SAMPLE_BYTES)
+    header = riff + struct.pack("<4sI", b"fmt ", len(form)) + form + struct.pack("<4sI", b"data", size)
+    return header + (samples or b"")
 
 
 class SoundWriter:
@@ -208,34 +199,33 @@ class SoundWriter:
         self._container: Any = None
         self._stream: Any = None
 
-    def write(self, sound: Sound) -> bytes:
-        """Return the bytes of the next part; it has the sample rate of the first."""
+    def write(self, sound: Sound | None) -> bytes:
+        """Return the bytes of the next part, which has the sample rate of the first; None ends the sound."""
         begins = not self._rate
-        if self._form not in _ENCODERS:
+        if sound is None:
+            if self._container is None:
+                return b""
+            self._container.mux(self._stream.encode(None))
+            self._container.close()
+        elif self._form not in _ENCODERS:
             self._rate = self._rate or sound.rate
-            return (wav_header(self._rate) if begins and self._form == "wav" else b"") + sound.at(self._rate).samples
-        import av as library  # an extra
+            return (wav_of(self._rate) if begins and self._form == "wav" else b"") + sound.at(self._rate).samples
+        else:
+            import av as library  # an extra
 
-        av: Any = library
-        if begins:
-            container, codec, rates = _ENCODERS[self._form]
-            self._rate = sound.rate if not rates or sound.rate in rates else rates[0]
-            self._container = av.open(self._file, "w", format=container)
-            self._stream = self._container.add_stream(codec, rate=self._rate, layout="mono")
-            self._stream.bit_rate = _BIT_RATE
-        sound = sound.at(self._rate)
-        frame = av.AudioFrame.from_ndarray(_np.frombuffer(sound.samples, "<i2")[None, :], "s16", "mono")
-        frame.sample_rate = sound.rate
-        self._container.mux(self._stream.encode(frame))
-        return self._file.taken()
-
-    def end(self) -> bytes:
-        """Return the bytes that are left."""
-        if self._container is None:
-            return b""
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-        return self._file.taken()
+            av: Any = library
+            if begins:
+                container, codec, rates = _ENCODERS[self._form]
+                self._rate = sound.rate if not rates or sound.rate in rates else rates[0]
+                self._container = av.open(self._file, "w", format=container)
+                self._stream = self._container.add_stream(codec, rate=self._rate, layout="mono")
+                self._stream.bit_rate = _BIT_RATE
+            sound = sound.at(self._rate)
+            frame = av.AudioFrame.from_ndarray(_np.frombuffer(sound.samples, "<i2")[None, :], "s16", "mono")
+            frame.sample_rate = sound.rate
+            self._container.mux(self._stream.encode(frame))
+        written, self._file.parts = b"".join(self._file.parts), []
+        return written
 
 
 @dataclass(eq=False)
@@ -247,10 +237,6 @@ class _Written:
     def write(self, data: Any) -> int:
         self.parts.append(bytes(data))
         return len(data)
-
-    def taken(self) -> bytes:
-        written, self.parts = b"".join(self.parts), []
-        return written
 
 
 def blocks_of(sound: Sound, milliseconds: int = 100) -> Iterator[bytes]:

@@ -160,32 +160,28 @@ class _Wyoming:
         self._address, self._timeout_s, self._voice = address, timeout_s, voice
         self._process = _process_of_address(address)
 
-    async def _client(self) -> AsyncClient:
-        """Return a client that is connected; the process of a model is started for it."""
-        from wyoming.client import AsyncTcpClient, AsyncUnixClient  # an extra
-
-        if self._process is None:
-            parts = urlsplit(self._address)
-            client: AsyncClient = AsyncTcpClient(parts.hostname or "", parts.port or _WYOMING_PORT)
-        else:
-            path = await anyio.to_thread.run_sync(self._process.start, abandon_on_cancel=True)
-            client = AsyncUnixClient(path)
-        with anyio.fail_after(_CONNECT_S):
-            await client.connect()
-        return client
-
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[AsyncClient, None]:
+        """Yield a client that is connected; the process of a model is started for it."""
         if find_spec("wyoming") is None:
             raise SpeechError(self._address, "needs the library wyoming", "run 'rkllm-mcp install speech'")
+        from wyoming.client import AsyncTcpClient, AsyncUnixClient  # an extra
+
+        parts = urlsplit(self._address)
+        client: AsyncClient = AsyncTcpClient(parts.hostname or "", parts.port or _WYOMING_PORT)
         try:
-            try:
-                client = await self._client()
-            except OSError:
-                if self._process is None:
-                    raise
-                # It ended by itself in this moment.
-                client = await self._client()
+            # A process may have ended by itself in the moment of the first attempt.
+            for is_last in (self._process is None, True):
+                try:
+                    if self._process is not None:
+                        path = await anyio.to_thread.run_sync(self._process.start, abandon_on_cancel=True)
+                        client = AsyncUnixClient(path)
+                    with anyio.fail_after(_CONNECT_S):
+                        await client.connect()
+                    break
+                except OSError:
+                    if is_last:
+                        raise
         except RuntimeError as error:
             raise SpeechError(self._address, f"does not start: {shorten(str(error), _REASON_CHARS)}") from None
         except (OSError, TimeoutError) as error:
@@ -349,7 +345,7 @@ class _OpenAI:
         # A translation has no field for the language that is spoken.
         fields = {"language": "" if into_english else language, "prompt": prompt, "response_format": "verbose_json"}
         data = {"model": self._model or "whisper-1", **{name: value for name, value in fields.items() if value}}
-        files = {"file": ("speech.wav", wav_of(sound), "audio/wav")}
+        files = {"file": ("speech.wav", wav_of(sound.rate, sound.samples), "audio/wav")}
         path = _TRANSLATIONS if into_english else "/audio/transcriptions"
         async with self._request(path, data=data, files=files) as response:
             yield self._pieces(response)

@@ -37,7 +37,7 @@ class EngineProcess:
     def __init__(self, folder: Path, language: str = "", idle_s: float = IDLE_S) -> None:
         self._command = [sys.executable, "-m", "rkllm_mcp.speech.sherpa", str(folder)]
         self._options = [language, str(idle_s)]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path()
 
@@ -56,7 +56,7 @@ class EngineProcess:
         with self._lock:
             if self.pid is not None:
                 return self._folder / SOCKET
-            self._end()
+            self.stop()
             self._folder = Path(tempfile.mkdtemp(prefix="rkllm-speech-"))
             with (self._folder / _LOG).open("wb") as log:
                 # It ends when its standard input does: with this program, however that ends.
@@ -71,23 +71,20 @@ class EngineProcess:
             if is_silent or output.read(len(READY)) != READY:
                 with (self._folder / _LOG).open("rb") as log:
                     lines = log.read(_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
-                self._end()
+                self.stop()
                 reason = lines[-1] if lines else "its process gave no reason"
                 raise RuntimeError(f"it was not loaded within {_LOAD_TIMEOUT_S:g} s" if is_silent else reason)
             return self._folder / SOCKET
 
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            # Its pipes are closed as well.
-            self._process.communicate()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._process = None
-
     def stop(self) -> None:
         """End the process, if one runs."""
         with self._lock:
-            self._end()
+            if self._process is not None:
+                self._process.kill()
+                # Its pipes are closed as well.
+                self._process.communicate()
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._process = None
 
 
 _processes: dict[tuple[Path, str], EngineProcess] = {}

@@ -212,16 +212,11 @@ async def _ask_board(
         sent = dict(headers) if board.is_private else {}
         if board.key or secret is not None:
             sent = {"Authorization": f"Bearer {board.key}" if board.key else board_header(secret or "", path)}
-        client = _client_of(board, sent, limits)
+        is_secure = board.url is not None
+        client = httpx2.AsyncClient(headers=sent, timeout=limits.total_s, trust_env=False, verify=is_secure)
         async with client:
             answers.append(await fetch(client, "GET", f"{board.base_url}{path}", limits))
     return answers
-
-
-def _client_of(board: BoardSection, headers: Mapping[str, str], limits: AnswerLimits) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        headers=dict(headers), timeout=limits.total_s, trust_env=False, verify=board.url is not None
-    )
 
 
 def _validate(model: type[ModelT], value: object) -> ModelT:
@@ -310,7 +305,8 @@ async def send_boards(
         box = JoinKeys.of_boards(secret, nonce).seal({"boards": list(listed), "at": time.time()})
         body = {"nonce": nonce.hex(), "box": box.hex()}
         try:
-            client = _client_of(board, {}, _STATUS_LIMITS)
+            is_secure = board.url is not None
+            client = httpx2.AsyncClient(timeout=_STATUS_LIMITS.total_s, trust_env=False, verify=is_secure)
             async with client:
                 answer = await client.post(f"{board.base_url}/v1/boards:list", json=body)
             if not answer.is_success:

@@ -98,22 +98,6 @@ def _check_question(question: object, options: AskOptions) -> None:
         raise UsageError(f"{name} is {_TYPES[name][1]}; found {options.get(name)!r}")
 
 
-def _answer_options(options: AskOptions, approvals: Literal["ask", "grant", "refuse"]) -> AnswerOptions:
-    tools, forced = options.get("tools", True), options.get("force_tool")
-    if isinstance(tools, str):
-        raise UsageError(f"tools={tools!r} is one name; give a list of names: tools=[{tools!r}]")
-    model = ModelOptions(
-        options.get("max_tokens"),
-        SamplingOverrides(temperature=options.get("temperature")),
-        thinking=options.get("thinking"),
-        tool_choice="auto" if forced is None else ForcedTool(forced),
-    )
-    allowed = None if isinstance(tools, bool) else tuple(tools)
-    is_on = tools if isinstance(tools, bool) else bool(allowed)
-    # A script asks at once, so its question waits for the servers that can serve it.
-    return AnswerOptions(model, is_on, allowed, approvals, is_single=True)
-
-
 def _check(end: End) -> None:
     """Raise the error of an answer that failed, was cancelled or broken off."""
     if end.reason in ("failed", "cancelled", "interrupted"):
@@ -147,9 +131,20 @@ class AsyncChat:
         """Yield every event of the answer, ``End`` last; see ``Assistant.events``."""
         _check_question(question, options)
         app, approve = self._assistant.app, self._assistant.approve
-        mode = "ask" if callable(approve) else approve
-        answer = app.reply(self._conversation, question, _answer_options(options, mode))
-        async with aclosing(answer) as events:
+        tools, forced = options.get("tools", True), options.get("force_tool")
+        if isinstance(tools, str):
+            raise UsageError(f"tools={tools!r} is one name; give a list of names: tools=[{tools!r}]")
+        model = ModelOptions(
+            options.get("max_tokens"),
+            SamplingOverrides(temperature=options.get("temperature")),
+            thinking=options.get("thinking"),
+            tool_choice="auto" if forced is None else ForcedTool(forced),
+        )
+        names = None if isinstance(tools, bool) else tuple(tools)
+        is_on = tools if isinstance(tools, bool) else bool(names)
+        # A script asks at once, so its question waits for the servers that can serve it.
+        answer_options = AnswerOptions(model, is_on, names, "ask" if callable(approve) else approve, is_single=True)
+        async with aclosing(app.reply(self._conversation, question, answer_options)) as events:
             async for event in events:
                 yield event
                 if isinstance(event, Approval) and callable(approve):

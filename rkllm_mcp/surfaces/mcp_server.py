@@ -189,7 +189,7 @@ def serve(session: Session, models: Models, *, over_http: bool, host: str | None
                 return EXIT_DONE
             from rkllm_base.listener import Listener
 
-            app = with_keys(server.streamable_http_app(host=address), keys, RefusalLog(session.status))
+            app = RequiredKey(server.streamable_http_app(host=address), keys, RefusalLog(session.status))
             listener = Listener(app, config.service.is_trusted_proxy, lifespan="on")
             # Not a line for each request of a stranger that is not HTTP.
             logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -201,30 +201,30 @@ def serve(session: Session, models: Models, *, over_http: bool, host: str | None
     return run_async(serve_until_stopped)
 
 
-def with_keys(app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> ASGIApp:
-    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open.
+class RequiredKey:
+    """An application that requires one of the keys as a bearer token; without keys it is open.
 
     A request with another key is noted in ``refused``.
     """
-    if not keys:
-        return app
 
-    answer = {"error": "a key is required: Authorization: Bearer KEY"}
-    refusal = JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})
+    def __init__(self, app: ASGIApp, keys: Sequence[str], refused: RefusalLog) -> None:
+        self._app = app
+        self._keys = keys
+        self._refused = refused
 
-    async def check_key(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http" or not self._keys:
+            await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         kind, _, token = headers.get("authorization", "").partition(" ")
         # Every key is compared, and each in the same time whatever was sent.
-        matching = [entry for entry in keys if matches(token.strip(), entry)]
+        matching = [entry for entry in self._keys if matches(token.strip(), entry)]
         if matching and kind.lower() == "bearer":
-            await app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         if "authorization" in headers:
-            refused.note((scope.get("client") or [""])[0], "401")
-        await refusal(scope, receive, send)
-
-    return check_key
+            self._refused.note((scope.get("client") or [""])[0], "401")
+        answer = {"error": "a key is required: Authorization: Bearer KEY"}
+        await JSONResponse(answer, 401, headers={"www-authenticate": "Bearer"})(scope, receive, send)

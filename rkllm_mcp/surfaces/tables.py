@@ -86,19 +86,14 @@ def call_time(call: CallRecord) -> datetime:
 
 def resource_table(resources: Sequence[Resource], templates: Sequence[ResourceTemplate], terminal: Terminal) -> str:
     """Return resources, then templates, as a table with the names used after ``@``; empty without rows."""
-    rows = [
-        (
-            resource.reference,
-            resource.mime_type,
-            "" if resource.size is None else f"{resource.size} {terminal.word('bytes')}",
-            _about(resource),
-        )
-        for resource in resources
-    ]
-    rows += [
-        (f"{template.server}:{template.uri_template}", template.mime_type, "", _about(template))
-        for template in templates
-    ]
+    rows: list[tuple[str, str, str, str]] = []
+    for offered in (*resources, *templates):
+        about = shorten(first_line(offered.description or offered.name), _SHOWN_DESCRIPTION_CHARS)
+        if isinstance(offered, Resource):
+            size = "" if offered.size is None else f"{offered.size} {terminal.word('bytes')}"
+            rows.append((offered.reference, offered.mime_type, size, about))
+        else:
+            rows.append((f"{offered.server}:{offered.uri_template}", offered.mime_type, "", about))
     return terminal.table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows)
 
 
@@ -113,10 +108,6 @@ def prompt_table(prompts: Sequence[PromptTemplate], terminal: Terminal) -> str:
         for prompt in prompts
     ]
     return terminal.table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
-
-
-def _about(resource: Resource | ResourceTemplate) -> str:
-    return shorten(first_line(resource.description or resource.name), _SHOWN_DESCRIPTION_CHARS)
 
 
 def conversation_table(summaries: Sequence[ConversationSummary], terminal: Terminal) -> str:

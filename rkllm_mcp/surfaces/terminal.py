@@ -45,18 +45,13 @@ class PrintableStream:
 
     _unfinished: str = ""
 
-    def feed(self, piece: str) -> str:
-        """Return what can be shown; the beginning of a sequence waits for its end."""
+    def feed(self, piece: str, *, is_last: bool = False) -> str:
+        """Return what can be shown; the beginning of a sequence waits for its end, unless that cannot come any more."""
         text = self._unfinished + piece
-        sequence = _UNFINISHED.search(text)
+        sequence = None if is_last else _UNFINISHED.search(text)
         end = sequence.start() if sequence and len(text) - sequence.start() <= _LONGEST_SEQUENCE else len(text)
         self._unfinished = text[end:]
         return printable(text[:end])
-
-    def finish(self) -> str:
-        """Return what waited for the end of a sequence that did not come."""
-        text, self._unfinished = printable(self._unfinished), ""
-        return text
 
 
 def is_interactive() -> bool:

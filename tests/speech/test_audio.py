@@ -41,7 +41,7 @@ def test_blocks_of_a_long_recording_meet_without_a_step() -> None:
 async def test_what_is_written_in_parts_is_read_as_one_sound(form: str) -> None:
     writer = SoundWriter(form)  # type: ignore[arg-type]
     parts = [Sound(tone(300), 22_050), Sound(tone(200, 24_000), 24_000)]
-    content = b"".join([*(writer.write(part) for part in parts), writer.end()])
+    content = b"".join([*(writer.write(part) for part in parts), writer.write(None)])
     if form == "pcm":
         assert len(content) == 2 * 22_050 // 2
         return

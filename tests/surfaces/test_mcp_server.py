@@ -22,7 +22,7 @@ from rkllm_mcp.app.board_services import open_board_services
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.surfaces.invocation import RefusalLog
-from rkllm_mcp.surfaces.mcp_server import BoardServer, with_keys
+from rkllm_mcp.surfaces.mcp_server import BoardServer, RequiredKey
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_asleep
 from tests.support.feature_demo import make_features
 
@@ -228,7 +228,6 @@ async def test_without_keys_nothing_is_checked_and_with_some_a_missing_one_is_no
     async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         await send(scope)
 
-    assert with_keys(app, (), RefusalLog(pytest.fail)) is app
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -238,7 +237,9 @@ async def test_without_keys_nothing_is_checked_and_with_some_a_missing_one_is_no
         return {}
 
     # What is no request, as the start of the application, passes. A missing key is refused, but is not a wrong one.
-    guarded = with_keys(app, ["k"], RefusalLog(pytest.fail))
+    unguarded, guarded = (RequiredKey(app, keys, RefusalLog(pytest.fail)) for keys in ((), ("k",)))
+    await unguarded({"type": "http", "method": "POST", "headers": []}, nothing, send)
+    assert sent.pop()["type"] == "http"
     await guarded({"type": "lifespan"}, nothing, send)
     assert sent == [{"type": "lifespan"}]
     await guarded({"type": "http", "method": "POST", "headers": []}, nothing, send)

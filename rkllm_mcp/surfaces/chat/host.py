@@ -64,6 +64,7 @@ class LocalHost:
         self.config = app.config
         self.store = app.store  # conversations, calls, permanent decisions
         self.tenant = app.tenant  # its name; empty for the owner
+        self.server_names: Sequence[str] = [connection.spec.name for connection in app.toolbox.connections]
         # Begin a conversation with a system text, or the configuration's.
         self.new_conversation = app.new_conversation
         # Yield the events of an answer.
@@ -113,11 +114,6 @@ class LocalHost:
         if self._app.models is None:
             raise UsageError("the model cannot be exchanged here; start another chat with --model NAME")
         await self._app.models.load(name)
-
-    @property
-    def server_names(self) -> Sequence[str]:
-        """The names of the servers."""
-        return [connection.spec.name for connection in self._app.toolbox.connections]
 
     async def servers(self) -> Sequence[ListedServer]:
         """Return the servers and their states."""

@@ -98,7 +98,7 @@ def markdown_units(source: str, columns: int) -> list[tuple[int, Sequence[str], 
     units: list[tuple[int, Sequence[str], str]] = []
     for offset, tokens in token_groups(source):
         with _CONSOLE.capture() as capture:
-            _CONSOLE.print(_Document(tokens), width=columns)
+            _CONSOLE.print(MarkdownDocument(tokens), width=columns)
         # A style that ends in the blanks has to end without them.
         lines = [
             _BLANK_END.sub(lambda blank: "\x1b[0m" if "\x1b" in blank[0] and blank.start() else "", line)
@@ -127,11 +127,6 @@ def token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
             if token.level == depth and token.nesting <= 0:
                 yield starts[(group[0].map or [0])[0]], group
                 group = []
-
-
-def markdown_document(source: str) -> markdown.Markdown:
-    """Return a whole text for a console of any width."""
-    return _Document(_PARSER.parse(source))
 
 
 def _wrapped_text(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -192,7 +187,9 @@ class _ListItem(markdown.ListItem):
         yield from self.__rich_console__(console, options)
 
 
-class _Document(markdown.Markdown):
+class MarkdownDocument(markdown.Markdown):
+    """A whole text, or a unit of one, for a console of any width."""
+
     elements = {  # noqa: RUF012  # as in the base class
         **markdown.Markdown.elements,
         "paragraph_open": _Paragraph,
@@ -203,8 +200,9 @@ class _Document(markdown.Markdown):
         "table_open": _Table,
     }
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, text: str | Sequence[Token]) -> None:
         super().__init__("", hyperlinks=False)
+        tokens = _PARSER.parse(text) if isinstance(text, str) else text
         for token in tokens:
             for child in token.children or ():
                 # A model's line break is meant as one.

@@ -140,7 +140,7 @@ class TerminalRenderer:
         self._usages = []
 
     def _close(self) -> None:
-        if remainder := self._printable.finish():
+        if remainder := self._printable.feed("", is_last=True):
             self.terminal.answer(remainder, is_thought=self._streamed is Thinking)
         self._streamed = None
         self.terminal.end_line()
@@ -191,26 +191,25 @@ class Answering:
     inquirer: FormPrompt | None = None
     silence_s: float = SILENCE_S
     phrases: Catalogue = field(default_factory=lambda: read_catalogue("en"))
-    _is_late: bool = False  # the request was withdrawn before the answer
 
     async def follow(
         self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
     ) -> EndReason:
         """Show an answer to its end and return its end reason."""
         reason: EndReason = "failed"
+        is_late = False  # the request was withdrawn before the answer
         call_later = asyncio.get_running_loop().call_later
         silence = call_later(self.silence_s, self._explain_silence, conversation_id)
         try:
             async with aclosing(events):
                 async for event in events:
                     silence.cancel()
-                    was_stopped = isinstance(event, End) and event.reason == "cancelled"
                     # A question was taken back, and not because the person stopped the answer.
-                    if self._is_late and not was_stopped:
+                    if is_late and not (isinstance(event, End) and event.reason == "cancelled"):
                         self.terminal.error(self.phrases.sentence("answer.too_late"), YELLOW)
-                    self._is_late = False
+                    is_late = False
                     if isinstance(event, (Approval, Elicitation)) and self.inquirer is not None:
-                        await self._ask_person(conversation_id, event, self.inquirer)
+                        is_late = not await self._ask_person(conversation_id, event, self.inquirer)
                     else:
                         show(event)
                     reason = event.reason if isinstance(event, End) else reason
@@ -227,7 +226,8 @@ class Answering:
         share = self.phrases.sentence("answer.about", seconds=f"{seconds:.0f}") if seconds >= 1 else ""
         self.terminal.note(self.phrases.sentence("answer.reading", tokens=reading.tokens, share=share))
 
-    async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
+    async def _ask_person(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> bool:
+        """Settle a question with the person's answer; return False if it was withdrawn before."""
         is_call = isinstance(question, Approval)
         answer: Decision | ElicitationAnswer | None = None
         async with anyio.create_task_group() as asking:
@@ -239,13 +239,12 @@ class Answering:
             asking.start_soon(take_away)
             answer = await (inquirer.approve(question) if is_call else inquirer.elicit(question))
             asking.cancel_scope.cancel()
-        if answer is None:  # taken away
-            self._is_late = True
-        elif inquirer.has_left:
-            await self.host.settle(question.id, answer)
+        if answer is None:
+            return False
+        is_settled = await self.host.settle(question.id, answer)
+        if inquirer.has_left:
             self.host.cancel(conversation_id)
-        elif not await self.host.settle(question.id, answer):
-            self._is_late = True
-        else:
+        elif is_settled:
             is_refused = answer in ("deny", "never")
             self.terminal.note(self.phrases.sentence("answer.refused" if is_refused else "answer.goes_on"))
+        return is_settled or inquirer.has_left

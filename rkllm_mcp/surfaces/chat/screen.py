@@ -78,41 +78,36 @@ class StreamedText:
     def feed(self, text: str) -> None:
         """Take a piece of text; an OSError if the terminal has gone."""
         self._source += self._printable.feed(text)
+        if self._failure is None and self._timer is None:
+            wait_s = self._due_s - self.clock()
+            if wait_s <= 0:
+                self._paint()
+            else:
+                self._timer = asyncio.get_running_loop().call_later(wait_s, self._paint)
         if self._failure is not None:
             raise self._failure
-        if self._timer is not None:
-            return
-        wait_s = self._due_s - self.clock()
-        if wait_s <= 0:
-            self._paint()
-        else:
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._paint_late)
 
     def finish(self) -> None:
         """Paint what is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._source += self._printable.finish()
+        self._source += self._printable.feed("", is_last=True)
         self._render()
 
-    def _paint_late(self) -> None:
-        self._timer = None
-        try:
-            self._paint()
-        except OSError as error:
-            self._failure = error  # raised by the next piece, where it ends the answer
-
     def _paint(self) -> None:
-        begun_s = self.clock()
+        begun_s, self._timer = self.clock(), None
         # Most pieces of an answer are a word that fits after the last line.
         more = self._source[self._solid_chars :].rstrip()
         fits = self._room is not None and not _INLINE.search(more) and width(more) <= self._room
-        if fits and self._room is not None and self.region.append(apply_style(more, self.style)):
-            self._room -= width(more)
-            self._solid_chars += len(more)
-        else:
-            self._render()
+        try:
+            if fits and self._room is not None and self.region.append(apply_style(more, self.style)):
+                self._room -= width(more)
+                self._solid_chars += len(more)
+            else:
+                self._render()
+        except OSError as error:
+            self._failure = error  # raised by this piece or the next, where it ends the answer
         now_s = self.clock()
         self._due_s = now_s + max(_INTERVAL_S, (now_s - begun_s) / _LOAD)
 

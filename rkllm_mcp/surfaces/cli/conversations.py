@@ -19,7 +19,7 @@ from rkllm_mcp.catalogue import Catalogue
 from rkllm_mcp.conversations.exports import as_json, as_markdown, from_json, summary_dict
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import StoredConversation
-from rkllm_mcp.surfaces.chat.markdown import markdown_document
+from rkllm_mcp.surfaces.chat.markdown import MarkdownDocument
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, in_loop, option
 from rkllm_mcp.surfaces.invocation import Session
@@ -42,7 +42,7 @@ def layout(stored: StoredConversation, texts: Catalogue) -> RenderableType:
             if turn.thinking.strip():
                 parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
             if turn.text.strip():
-                parts.append(markdown_document(printable(turn.text.strip())))
+                parts.append(MarkdownDocument(printable(turn.text.strip())))
             if ending := texts.table("ending").get(turn.ending):
                 parts.append(Text(f"[{ending}]", style="yellow"))
         turns.append(Padding(Group(*parts), (0, 0, 1, 0)))

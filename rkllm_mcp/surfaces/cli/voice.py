@@ -90,7 +90,7 @@ async def say_command(
     rate = sounds[0].rate
     sound = Sound(b"".join(part.at(rate).samples for part in sounds), rate)
     if output is not None:
-        write_new(output, wav_of(sound))
+        write_new(output, wav_of(sound.rate, sound.samples))
         session.status(f"{sound.seconds:.1f} s written to {output}")
         return
     await play(sound)

@@ -298,7 +298,7 @@ async def speak(request: Request) -> Response:
             sound = await _speak(service, speaker, sentence, voice, body.speed)
             await service.quota.spend_sound(tenant, sound.seconds)
             await stream.write(writer.write(sound))
-        await stream.write(writer.end())
+        await stream.write(writer.write(None))
 
     return EventStream(send, media=MEDIA[form], heartbeat=b"", failure=lambda _error: b"")
 
