@@ -55,15 +55,12 @@ def row_dict(row: MemoryRow) -> dict[str, Any]:
     }
 
 
-def memories_as_json(rows: Sequence[MemoryRow]) -> str:
-    """Return rows as a file to keep, which ``memories_from_json`` reads."""
+def memories_as_text(rows: Sequence[MemoryRow], form: Literal["json", "markdown"]) -> str:
+    """Return rows as a list for people, or as a file to keep, which ``memories_from_json`` reads."""
+    if form == "markdown":
+        return "".join(f"- {row.text} *({moment(row.created)})*\n" for row in rows)
     content = {"format": "rkllm-mcp memory 1", "memories": list(map(row_dict, rows))}
     return f"{json.dumps(content, ensure_ascii=False, indent=2)}\n"
-
-
-def memories_as_markdown(rows: Sequence[MemoryRow]) -> str:
-    """Return rows as a list for people."""
-    return "".join(f"- {row.text} *({moment(row.created)})*\n" for row in rows)
 
 
 def memories_from_json(text: str | bytes) -> list[ImportedRow]:

@@ -254,7 +254,6 @@ def new_schedule(
     tools: tuple[str, ...] = (),
     webhook: str = "",
     webhook_form: str = "json",
-    secret: str = "",
 ) -> Schedule:
     """Return a schedule with its first moment, not stored yet; a UsageError if it cannot run."""
     words = prompt.strip()
@@ -281,7 +280,7 @@ def new_schedule(
         tools=tools,
         webhook=webhook,
         webhook_form="text" if webhook_form == "text" else "json",
-        secret=(secret or new_secret()) if webhook else "",
+        secret=new_secret() if webhook else "",
         next_at=first,
     )
 

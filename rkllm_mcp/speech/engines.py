@@ -24,7 +24,7 @@ import httpx2
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import as_list, as_mapping
 from rkllm_mcp.speech.audio import MOST_SECONDS, RATE, Sound, SoundError, blocks_of, read_recording, wav_of
-from rkllm_mcp.speech.process import EngineProcess, process_of
+from rkllm_mcp.speech.process import SHERPA, process_of
 from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 10.0
 _REASON_CHARS = 200
 _WYOMING_PORT = 10_300
-SHERPA = "sherpa:"
 # The code of the error of a model that does not translate.
 NO_TRANSLATION = "no-translation"
 _TRANSLATIONS = "/audio/translations"
@@ -135,18 +134,9 @@ def speaker_of(section: SpeechSection) -> Speaker | None:
     return _OpenAI(section.tts, section)
 
 
-def _process_of_address(address: str) -> EngineProcess | None:
-    """Return the process of ``sherpa:FOLDER#LANGUAGE``; None of the address of a program."""
-    if not address.startswith(SHERPA):
-        return None
-    folder, _, language = address.removeprefix(SHERPA).partition("#")
-    return process_of(Path(folder).expanduser(), language)
-
-
 def process_memory_mb(address: str) -> float | None:
     """Return the memory of the process of a model, while it runs; None of a program."""
-    process = _process_of_address(address)
-    pid = process.pid if process is not None else None
+    pid = process_of(address).pid if address.startswith(SHERPA) else None
     if pid is None:
         return None
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
@@ -158,7 +148,7 @@ class _Wyoming:
 
     def __init__(self, address: str, timeout_s: float, voice: str | None = None) -> None:
         self._address, self._timeout_s, self._voice = address, timeout_s, voice
-        self._process = _process_of_address(address)
+        self._process = process_of(address) if address.startswith(SHERPA) else None
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[AsyncClient, None]:

@@ -21,6 +21,8 @@ _LOAD_TIMEOUT_S = 120.0
 IDLE_S = 600.0
 READY = b"ready\n"
 SOCKET = "speech.socket"
+# Before the folder of a model, in place of the address of a program.
+SHERPA = "sherpa:"
 _LOG = "log"
 _LOG_BYTES = 4_096
 
@@ -90,6 +92,8 @@ class EngineProcess:
 _processes: dict[tuple[Path, str], EngineProcess] = {}
 
 
-def process_of(folder: Path, language: str = "") -> EngineProcess:
-    """Return the process of a folder; there is one, however many requests use it."""
+def process_of(address: str) -> EngineProcess:
+    """Return the process of ``sherpa:FOLDER#LANGUAGE``; there is one, however many requests use it."""
+    name, _, language = address.removeprefix(SHERPA).partition("#")
+    folder = Path(name).expanduser()
     return _processes.setdefault((folder, language), EngineProcess(folder, language))

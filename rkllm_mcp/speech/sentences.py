@@ -65,6 +65,7 @@ def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
     for pattern, words in ((_NOTE, ""), (_ADDRESS, ""), (_LINE_BREAK, " "), (_TAG, ""), (_EMOJI_BEFORE_MARK, "")):
         text = pattern.sub(words, text)
     spoken = re.sub(r"[ \t]+", " ", re.sub(r"\s*\n\s*", "\n", _EMOJI.sub(" ", text))).strip()
+    finished: list[str] = []
     waiting = ""
     for start, end in pairwise([0, *_ends_of(spoken), len(spoken)]):
         sentence = spoken[start:end].strip()
@@ -72,7 +73,7 @@ def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
             continue
         waiting += sentence
         if waiting[-1] in _ENDS and len(waiting) >= _LEAST_CHARS:
-            yield from _parts_of(waiting, most_chars)
+            finished.append(waiting)
             waiting = ""
         elif waiting[-1].isascii():
             waiting += " " if waiting[-1] in _ENDS else ", "
@@ -81,7 +82,15 @@ def sentences_of(text: str, most_chars: int = MOST_CHARS) -> Iterator[str]:
             waiting += "、"
     if waiting := waiting.rstrip(" ,、"):
         full_stop = "" if waiting[-1] in _ENDS else "." if waiting[-1].isascii() else "。"
-        yield from _parts_of(waiting + full_stop, most_chars)
+        finished.append(waiting + full_stop)
+    for sentence in finished:
+        while len(sentence) > most_chars:
+            breaks = [match.end() for match in _BREAK.finditer(sentence, _LEAST_CHARS, most_chars)]
+            at = breaks[-1] if breaks else most_chars
+            yield sentence[:at].strip()
+            sentence = sentence[at:].strip()
+        if sentence:
+            yield sentence
 
 
 def whole_sentences(text: str) -> str:
@@ -101,13 +110,3 @@ def _ends_of(text: str) -> list[int]:
         for each in found
         if each[0][0] != "." or not _SHORT.search(text, max(0, each.start() - 8), each.start())
     ]
-
-
-def _parts_of(sentence: str, most_chars: int) -> Iterator[str]:
-    while len(sentence) > most_chars:
-        breaks = [match.end() for match in _BREAK.finditer(sentence, _LEAST_CHARS, most_chars)]
-        at = breaks[-1] if breaks else most_chars
-        yield sentence[:at].strip()
-        sentence = sentence[at:].strip()
-    if sentence:
-        yield sentence

@@ -31,7 +31,7 @@ ESPEAK = "#!/bin/sh\nprintf '\u02c8'\ncat\n"
 def ears(tmp_path: Path) -> Generator[Path, None, None]:
     folder = write_recogniser(tmp_path / "ears")
     yield folder
-    process_of(folder).stop()
+    process_of(f"sherpa:{folder}").stop()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path, No
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     folder = write_voice(tmp_path / "voice")
     yield folder
-    process_of(folder).stop()
+    process_of(f"sherpa:{folder}").stop()
 
 
 def recogniser(folder: Path) -> Recogniser:
@@ -98,7 +98,7 @@ async def test_a_text_without_sounds_is_refused(voice: Path, tmp_path: Path) -> 
 
 async def test_a_process_that_is_killed_costs_one_request(ears: Path) -> None:
     assert await heard(recogniser(ears), read_wav(wav(500)))
-    first = process_of(ears).pid
+    first = process_of(f"sherpa:{ears}").pid
     assert first is not None
     os.kill(first, signal.SIGSTOP)
     section = SpeechSection(stt=f"sherpa:{ears}", timeout_s=0.5)
@@ -109,7 +109,7 @@ async def test_a_process_that_is_killed_costs_one_request(ears: Path) -> None:
     os.kill(first, signal.SIGKILL)
     wait_for_end([first])
     assert await heard(recogniser(ears), read_wav(wav(500))) == [("good morning", 0.0, 0.5)]
-    assert process_of(ears).pid not in (None, first)
+    assert process_of(f"sherpa:{ears}").pid not in (None, first)
 
 
 def test_a_process_without_requests_ends_and_the_next_request_starts_it_again(ears: Path) -> None:
@@ -122,8 +122,8 @@ def test_a_process_without_requests_ends_and_the_next_request_starts_it_again(ea
 
 
 def test_a_process_has_a_low_priority_a_limit_of_memory_and_leaves_no_core(ears: Path) -> None:
-    process_of(ears).start()
-    pid = process_of(ears).pid
+    process_of(f"sherpa:{ears}").start()
+    pid = process_of(f"sherpa:{ears}").pid
     assert pid is not None
     assert os.getpriority(os.PRIO_PROCESS, pid) >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
     limits = Path(f"/proc/{pid}/limits").read_text("ascii")

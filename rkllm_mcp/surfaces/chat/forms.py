@@ -86,7 +86,7 @@ class FormPrompt:
             content = filling
             fields = fields_of(question.schema)
             self._show_values(
-                {field.title: _title_of(field, content[field.name]) for field in fields if field.name in content}
+                {field.title: _spell(content[field.name], field) for field in fields if field.name in content}
             )
             choice = await self._until(self.phrases.sentence("answer.send"), choices, "y/e/n")
             if choice != "e":
@@ -100,7 +100,7 @@ class FormPrompt:
             current = before.get(field.name, field.default)
             notes = [visible(field.description), self.phrases.table("answer.kinds")[field.kind]]
             if current is not None:
-                notes.append(self.phrases.sentence("answer.default", value=visible(_spell(_title_of(field, current)))))
+                notes.append(self.phrases.sentence("answer.default", value=visible(_spell(current, field))))
             elif field.required:
                 notes.append(self.phrases.sentence("answer.required"))
             joined = "; ".join(filter(None, notes))
@@ -160,22 +160,22 @@ def visible(text: str) -> str:
     )
 
 
-def _spell(value: Any) -> str:
-    """A value as a person reads it: text as it is, the turns of a conversation as turns, the rest as JSON."""
+def _spell(value: Any, field: FormField | None = None) -> str:
+    """A value as a person reads it: text as it is, the turns of a conversation as turns, the rest as JSON.
+
+    One of a form's ``field`` is as the form calls it.
+    """
+    if field is not None:
+        titles = {json.dumps(choice.value): choice.title for choice in field.choices}
+        if isinstance(value, (list, tuple)):
+            return ", ".join(titles.get(json.dumps(item), str(item)) for item in cast("Sequence[Any]", value))
+        value = titles.get(json.dumps(value), value)
     if isinstance(value, str):
         return value
     turns = cast("list[Any]", value) if isinstance(value, list) else []
     if turns and all(isinstance(turn, dict) and set(cast("Any", turn)) == {"role", "text"} for turn in turns):
         return "\n".join(f"{turn['role']}: {turn['text']}" for turn in turns)
     return json.dumps(value, ensure_ascii=False)
-
-
-def _title_of(field: FormField, value: Any) -> Any:
-    """The value as the form calls it."""
-    titles = {json.dumps(choice.value): choice.title for choice in field.choices}
-    if isinstance(value, (list, tuple)):
-        return ", ".join(titles.get(json.dumps(item), str(item)) for item in cast("Sequence[Any]", value))
-    return titles.get(json.dumps(value), value)
 
 
 # Who answers nonsense this often is a program.

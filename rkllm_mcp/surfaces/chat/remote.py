@@ -311,7 +311,20 @@ class RemoteHost:
                 except (GenerationError, ToolboxError) as error:
                     end = End("cancelled") if answer.is_cancelled else End("failed", str(error))
             with anyio.CancelScope(shield=True), suppress(StoreError):
-                await self._note_answer(conversation, spoken, end, is_prompt=not isinstance(question, str))
+                if conversation.id in self._answers:
+                    # What was said is added to the copy of the conversation; how much of it is stored, the store says.
+                    stored = await self.store.conversations.get(self.tenant, conversation.id)
+                    conversation.replaces = conversation.draft = None
+                    conversation.broken_off = ()
+                    if stored is not None and not isinstance(question, str):
+                        conversation.messages[:] = restored_turns(stored, self.new_conversation(stored.system)).messages
+                    else:
+                        conversation.messages += spoken.messages()
+                    conversation.kept_turns = len(stored.turns) if stored is not None else 0
+                    if stored is not None and stored.turns and stored.turns[-1].ending == "interrupted":
+                        conversation.broken_off = tuple(spoken.messages()[:1])
+                    if end.reason != "failed":
+                        self._known[conversation.id] = list(conversation.messages)
         finally:
             for question_id in spoken.questions:
                 self._questions.pop(question_id, anyio.Event()).set()
@@ -361,22 +374,6 @@ class RemoteHost:
             if turn.text.strip()
         ]
         return body | {"history": history, "system": conversation.own_system}
-
-    async def _note_answer(self, conversation: Conversation, spoken: _Said, end: End, *, is_prompt: bool) -> None:
-        """Add what was said to the copy of the conversation, and note how much of it is stored."""
-        if conversation.id in self._answers:
-            stored = await self.store.conversations.get(self.tenant, conversation.id)
-            conversation.replaces = conversation.draft = None
-            conversation.broken_off = ()
-            if stored is not None and is_prompt:
-                conversation.messages[:] = restored_turns(stored, self.new_conversation(stored.system)).messages
-            else:
-                conversation.messages += spoken.messages()
-            conversation.kept_turns = len(stored.turns) if stored is not None else 0
-            if stored is not None and stored.turns and stored.turns[-1].ending == "interrupted":
-                conversation.broken_off = tuple(spoken.messages()[:1])
-            if end.reason != "failed":
-                self._known[conversation.id] = list(conversation.messages)
 
     def cancel(self, conversation_id: str) -> bool:
         """See ``LocalHost.cancel``; a second time leaves the answer without waiting for its end."""

@@ -193,9 +193,9 @@ class Answering:
     phrases: Catalogue = field(default_factory=lambda: read_catalogue("en"))
 
     async def follow(
-        self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
+        self, conversation_id: str, events: AsyncGenerator[Event, None], *shows: Callable[[Event], None]
     ) -> EndReason:
-        """Show an answer to its end and return its end reason."""
+        """Show an answer to its end, each event by all of ``shows`` in turn, and return its end reason."""
         reason: EndReason = "failed"
         is_late = False  # the request was withdrawn before the answer
         call_later = asyncio.get_running_loop().call_later
@@ -211,7 +211,8 @@ class Answering:
                     if isinstance(event, (Approval, Elicitation)) and self.inquirer is not None:
                         is_late = not await self._ask_person(conversation_id, event, self.inquirer)
                     else:
-                        show(event)
+                        for show in shows:
+                            show(event)
                     reason = event.reason if isinstance(event, End) else reason
                     silence = call_later(self.silence_s, self._explain_silence, conversation_id)
         finally:

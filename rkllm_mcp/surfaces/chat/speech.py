@@ -9,6 +9,7 @@ import anyio
 
 from rkllm_mcp.config.sections import SpeechSection
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import Event, Text
 from rkllm_mcp.speech.device import play, record
 from rkllm_mcp.speech.engines import Speaker, recogniser_of
 from rkllm_mcp.speech.sentences import sentences_of, whole_sentences
@@ -32,16 +33,18 @@ async def listen(section: SpeechSection, on_begin: Callable[[], None]) -> str:
 
 
 class SpokenAnswer:
-    """An answer that is read aloud while it is written: ``feed`` its text, and run ``play`` next to it."""
+    """An answer that is read aloud while it is written: ``note`` its events, and run ``play`` next to it."""
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
         self._text = ""
         self._sentences, self._spoken = anyio.create_memory_object_stream[str](math.inf)
 
-    def feed(self, text: str) -> None:
+    def note(self, event: Event) -> None:
         """Take a piece of the answer."""
-        self._text += text
+        if not isinstance(event, Text):
+            return
+        self._text += event.text
         whole = whole_sentences(self._text)
         self._text = self._text[len(whole) :]
         for sentence in sentences_of(whole):

@@ -11,7 +11,7 @@ import anyio
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import Event, Text, ToolFinished, Usage
+from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation, Picture, is_picture
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.sampling import OPTIONS
@@ -102,18 +102,10 @@ class ChatState:
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
         renderer = renderer_for(self.terminal, self.phrases)
-        spoken: SpokenAnswer | None = None
-
-        def show_event(event: Event) -> None:
-            self.stats.note(event)
-            renderer.show(event)
-            if spoken is not None and isinstance(event, Text):
-                spoken.feed(event.text)
-
         self.stats.questions += 1
         answering = Answering(self.host, self.terminal, self.inquirer, phrases=self.phrases)
         if self.speaker is None:
-            await answering.follow(self.conversation.id, events, show_event)
+            await answering.follow(self.conversation.id, events, self.stats.note, renderer.show)
             return
         from rkllm_mcp.surfaces.chat.speech import SpokenAnswer  # loads numpy
 
@@ -121,7 +113,7 @@ class ChatState:
         with self.interruptible():
             async with open_task_group() as tasks:
                 tasks.start_soon(spoken.play)
-                await answering.follow(self.conversation.id, events, show_event)
+                await answering.follow(self.conversation.id, events, self.stats.note, renderer.show, spoken.note)
                 spoken.finish()
 
     async def ask(self, words: str) -> None:

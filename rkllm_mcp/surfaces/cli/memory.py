@@ -12,7 +12,7 @@ import typer
 
 from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_file, row_dict
+from rkllm_mcp.memory.exports import memories_as_text, memories_from_file, row_dict
 from rkllm_mcp.memory.person import find_rows, keep_row
 from rkllm_mcp.surfaces.cli.files import read_export, write_new
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option
@@ -90,7 +90,7 @@ async def export_command(
         raise UsageError(f"there is no format {form!r}; choose json or markdown")
     async with open_stored(session.config()) as store:
         rows = await store.memories.kept()
-    text = memories_as_json(rows) if form == "json" else memories_as_markdown(rows)
+    text = memories_as_text(rows, "json" if form == "json" else "markdown")
     if output is None:
         # JSON is UTF-8 in every locale.
         sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

@@ -14,7 +14,8 @@ from rkllm_mcp.config.editing import set_value
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.speech.audio import MOST_BYTES, RATE, Sound, read_recording, wav_of
 from rkllm_mcp.speech.device import play
-from rkllm_mcp.speech.engines import SHERPA, Speaker, SpeechError, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import Speaker, SpeechError, recogniser_of, speaker_of
+from rkllm_mcp.speech.process import SHERPA
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.surfaces.cli.attached import Alone
 from rkllm_mcp.surfaces.cli.files import write_new

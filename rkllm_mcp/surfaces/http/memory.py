@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rkllm_mcp.config.section import DocumentedModel
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.memory.exports import memories_as_json, memories_as_markdown, memories_from_json, row_dict
+from rkllm_mcp.memory.exports import memories_as_text, memories_from_json, row_dict
 from rkllm_mcp.memory.person import change_row, erase_row, keep_row
 from rkllm_mcp.records import LONGEST_ROW, MOST_ROWS, MemoryRow
 from rkllm_mcp.surfaces.http import bodies
@@ -170,9 +170,10 @@ async def clear_memories(request: Request) -> RemovedMemories:
 async def export_memories(request: Request) -> Response:
     """Write all rows as a file, without proposals."""
     rows = await tenant_of(request).app.store.memories.kept()
-    is_json = bodies.query(request, MemoryExportQuery).format == "json"
+    form = bodies.query(request, MemoryExportQuery).format
+    is_json = form == "json"
     headers = {"Content-Disposition": f'attachment; filename="memory.{"json" if is_json else "md"}"'}
-    text = memories_as_json(rows) if is_json else memories_as_markdown(rows)
+    text = memories_as_text(rows, form)
     return Response(text, media_type=JSON if is_json else "text/markdown; charset=utf-8", headers=headers)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import Text
 from rkllm_mcp.speech.audio import RATE, Sound
 from rkllm_mcp.speech.device import EndOfSpeech, play, record
 from rkllm_mcp.surfaces.chat.speech import SpokenAnswer
@@ -106,7 +107,7 @@ async def test_an_answer_is_spoken_in_sentences_without_its_code(device: Path) -
     speaker = _Recorder()
     spoken = SpokenAnswer(speaker)
     for piece in ("It is 3", ".5 degrees. Run", " this:\n```\nrm x. y", ". z\n```\nThen it is do", "ne"):
-        spoken.feed(piece)
+        spoken.note(Text(piece))
     spoken.finish()
     await spoken.play()
     assert speaker.said == ["It is 3.5 degrees.", "Run this:", "Then it is done."]

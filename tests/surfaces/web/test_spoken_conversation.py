@@ -77,7 +77,7 @@ def test_a_question_in_japanese_is_heard_answered_with_a_tool_and_spoken(
     ):
         question, answer = converse(hearer, service.url, size, "ja-JP", ("声で質問する", "読み上げる"))
         said = "".join(each["text"] for each in mouth.asked if each["type"] == "synthesize")
-    process_of(ears).stop()
+    process_of(f"sherpa:{ears}").stop()
     assert question == "ロンドンは今何時？"
     assert "get_current_time" in answer
     assert "Europe/London）です。" in answer
@@ -102,7 +102,7 @@ def test_a_question_in_english_is_heard_by_whisper_and_the_answer_spoken_by_pipe
     ):
         question, answer = converse(hearer, service.url, size, "en-US", ("Speak the question", "Read aloud"))
     for address in (stt, tts):
-        process_of(Path(address.removeprefix("sherpa:"))).stop()
+        process_of(address).stop()
     print(question, "=>", answer)
     assert "time is it in london" in question.lower()
     assert "London" in answer
