@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, cast
@@ -165,14 +164,6 @@ def read_pairs(
             raise UsageError(f"{word!r} has no {separator!r} behind a name; {advice}")
         pairs[key] = value
     return pairs
-
-
-def split_words(line: str) -> list[str]:
-    """Split a line into words, with quotes as in a shell; a UsageError if one is not closed."""
-    try:
-        return shlex.split(line)
-    except ValueError:
-        raise UsageError("a quote is not closed; write NAME='two words'") from None
 
 
 def switched_line(texts: Catalogue, server: str, tool: str | None, *, is_on: bool) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -31,7 +32,7 @@ from rkllm_mcp.schedules.runner import resume as resume_schedule
 from rkllm_mcp.surfaces.chat.files import named_files
 from rkllm_mcp.surfaces.chat.picker import Choice, pick
 from rkllm_mcp.surfaces.chat.render import transcript
-from rkllm_mcp.surfaces.chat.state import SETTINGS, ChatState, Stats
+from rkllm_mcp.surfaces.chat.state import SETTINGS, Attachments, ChatState, Stats
 from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import (
     call_table,
@@ -43,7 +44,6 @@ from rkllm_mcp.surfaces.tables import (
     resource_table,
     schedule_lines,
     schedule_table,
-    split_words,
     switched_line,
     tool_table,
     tool_text,
@@ -81,7 +81,7 @@ async def stored_conversation(host: ChatHost, name: str) -> StoredConversation |
 def take_up(state: ChatState, stored: StoredConversation) -> None:
     """Continue a stored conversation and show its last turns."""
     state.conversation = restored_turns(stored, state.host.new_conversation(stored.system))
-    state.clear_attached()
+    state.attached = Attachments()
     state.stats = Stats()
     say = state.terminal.note
     phrases = state.phrases
@@ -99,10 +99,39 @@ def _show_listing(state: ChatState, listing: str, none: str) -> None:
     state.terminal.answer(listing or f"{state.phrases.sentence(none)}\n")
 
 
-async def list_conversations(state: ChatState, argument: str) -> None:
-    """List the latest conversations, or those that hold some words."""
-    latest = await state.host.store.conversations.latest(state.host.tenant, _SHOWN, search=argument)
-    _show_listing(state, conversation_table(latest, state.terminal), "chat.none_kept")
+async def show_list(
+    state: ChatState,
+    argument: str,
+    *,
+    command: Literal["/conversations", "/history", "/resources", "/prompts", "/servers"],
+) -> None:
+    """List what the assistant has of a kind: all of it, of one server, or what holds some words."""
+    host, terminal, phrases = state.host, state.terminal, state.phrases
+    match command:
+        case "/conversations":
+            latest = await host.store.conversations.latest(host.tenant, _SHOWN, search=argument)
+            _show_listing(state, conversation_table(latest, terminal), "chat.none_kept")
+        case "/history":
+            calls = await host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
+            _show_listing(state, call_table(calls, terminal, is_short=True), "chat.no_calls")
+        case "/resources":
+            resources, templates = await host.readable(argument or None, state.context())
+            _show_listing(state, resource_table(resources, templates, terminal), "chat.no_resources")
+        case "/prompts":
+            prompts = await host.prompts(argument or None, state.context())
+            _show_listing(state, prompt_table(prompts, terminal), "chat.no_prompts")
+        case "/servers":
+            rows = [
+                (
+                    server.name,
+                    terminal.word(server.state),
+                    phrases.sentence("chat.tool_count", count=server.tool_count),
+                    server.reason if server.is_on else phrases.sentence("chat.switched_off", name=server.name),
+                )
+                for server in await host.servers()
+            ]
+            heading = ("NAME", "STATE", "TOOLS", "REASON")
+            _show_listing(state, terminal.table(heading, rows), "chat.no_servers")
 
 
 async def resume(state: ChatState, argument: str) -> None:
@@ -158,12 +187,6 @@ async def approvals(state: ChatState, argument: str) -> None:
                 state.terminal.note(state.phrases.sentence("chat.forgotten", tool=tool, server=server))
     else:
         state.need("/approve")
-
-
-async def history(state: ChatState, _argument: str) -> None:
-    """Show the latest calls of this conversation."""
-    calls = await state.host.store.calls.latest(_SHOWN, conversation=state.conversation.id)
-    _show_listing(state, call_table(calls, state.terminal, is_short=True), "chat.no_calls")
 
 
 async def make_schedule(state: ChatState, argument: str) -> None:
@@ -229,13 +252,6 @@ async def schedules(state: ChatState, argument: str) -> None:
             raise UsageError(f"/schedules knows pause, resume, run and remove, not {word!r}")
 
 
-async def list_resources(state: ChatState, argument: str) -> None:
-    """List the resources and templates of every server, or of one."""
-    resources, templates = await state.host.readable(argument or None, state.context())
-    listing = resource_table(resources, templates, state.terminal)
-    _show_listing(state, listing, "chat.no_resources")
-
-
 async def take_resource(state: ChatState, argument: str) -> None:
     """Show a resource, and have it go with the next question."""
     content = await state.host.read_resource(argument.removeprefix("@"), state.context())
@@ -244,20 +260,17 @@ async def take_resource(state: ChatState, argument: str) -> None:
     if content.truncated:
         state.terminal.note(state.phrases.sentence("chat.cut", count=state.host.config.agent.resource_chars))
     mention = f"@{content.server}:<{content.uri}>"
-    if mention not in state.attached:
-        state.attached.append(mention)
+    if mention not in state.attached.mentions:
+        state.attached.mentions.append(mention)
     state.terminal.note(state.phrases.sentence("chat.attached"))
-
-
-async def list_prompts(state: ChatState, argument: str) -> None:
-    """List the prompts of every server, or of one."""
-    prompts = await state.host.prompts(argument or None, state.context())
-    _show_listing(state, prompt_table(prompts, state.terminal), "chat.no_prompts")
 
 
 async def fill_prompt(state: ChatState, argument: str) -> None:
     """Fill a server's prompt and have the model answer it."""
-    name, *words = split_words(argument)
+    try:
+        name, *words = shlex.split(argument)
+    except ValueError:
+        raise UsageError("a quote is not closed; write NAME='two words'") from None
     await state.answer(state.host.reply(state.conversation, PromptQuestion(name, read_pairs(words)), state.options))
 
 
@@ -438,21 +451,6 @@ async def _tools(state: ChatState, argument: str) -> None:
     state.terminal.error(state.phrases.sentence("chat.no_tool", name=argument, hint=hint))
 
 
-async def _servers(state: ChatState, _argument: str) -> None:
-    phrases = state.phrases
-    rows = [
-        (
-            server.name,
-            state.terminal.word(server.state),
-            phrases.sentence("chat.tool_count", count=server.tool_count),
-            server.reason if server.is_on else phrases.sentence("chat.switched_off", name=server.name),
-        )
-        for server in await state.host.servers()
-    ]
-    heading = ("NAME", "STATE", "TOOLS", "REASON")
-    _show_listing(state, state.terminal.table(heading, rows), "chat.no_servers")
-
-
 async def _stats(state: ChatState, _argument: str) -> None:
     figures: dict[str, Any] = asdict(state.stats)
     for phase, tokens in (("prefill", state.stats.prefilled_tokens), ("decode", state.stats.generated_tokens)):
@@ -462,24 +460,23 @@ async def _stats(state: ChatState, _argument: str) -> None:
     state.terminal.answer(state.terminal.table((), rows))
 
 
-async def _remember(state: ChatState, argument: str) -> None:
-    row, is_new = await keep_row(state.host.store.memories, argument, state.language, source=state.conversation.id)
-    key = "memory.kept" if is_new else "memory.known"
-    state.terminal.note(state.phrases.sentence(key, text=row.text))
-
-
-async def _memories(state: ChatState, argument: str) -> None:
-    rows = [row for row in await state.host.store.memories.all() if argument.casefold() in row.text.casefold()]
-    _show_listing(state, memory_table(rows, state.terminal), "chat.no_memories")
-    if count := sum(row.state == "proposed" for row in rows):
-        state.terminal.note(state.phrases.sentence("memory.proposed", count=count))
-
-
-async def _forget_memory(state: ChatState, argument: str) -> None:
-    rows = find_rows(await state.host.store.memories.all(), [argument])
-    await state.host.forget_memories(rows, state.conversation)
-    for row in rows:
-        state.terminal.note(state.phrases.sentence("memory.forgotten", text=row.text))
+async def _remember(state: ChatState, argument: str, *, command: Literal["/remember", "/memories", "/forget"]) -> None:
+    """Store, list or delete what the person wants remembered."""
+    memories, say = state.host.store.memories, state.terminal.note
+    match command:
+        case "/remember":
+            row, is_new = await keep_row(memories, argument, state.language, source=state.conversation.id)
+            say(state.phrases.sentence("memory.kept" if is_new else "memory.known", text=row.text))
+        case "/memories":
+            rows = [row for row in await memories.all() if argument.casefold() in row.text.casefold()]
+            _show_listing(state, memory_table(rows, state.terminal), "chat.no_memories")
+            if count := sum(row.state == "proposed" for row in rows):
+                say(state.phrases.sentence("memory.proposed", count=count))
+        case "/forget":
+            rows = find_rows(await memories.all(), [argument])
+            await state.host.forget_memories(rows, state.conversation)
+            for row in rows:
+                say(state.phrases.sentence("memory.forgotten", text=row.text))
 
 
 async def _start_anew(state: ChatState, _argument: str, *, is_temporary: bool = False) -> None:
@@ -488,7 +485,7 @@ async def _start_anew(state: ChatState, _argument: str, *, is_temporary: bool = 
     state.options = replace(state.options, save=keeps and state.host.config.service.history, memory=keeps)
     state.conversation = state.host.new_conversation()
     state.conversation.knows_person = is_temporary
-    state.clear_attached()
+    state.attached = Attachments()
     state.stats = Stats()
     state.terminal.note(state.phrases.sentence("chat.temporary" if is_temporary else "chat.new_conversation"))
 
@@ -580,23 +577,23 @@ COMMANDS: Mapping[str, _Action] = {
     "/system": system,
     "/set": change_setting,
     "/tools": _tools,
-    "/servers": _servers,
-    "/resources": list_resources,
+    "/servers": partial(show_list, command="/servers"),
+    "/resources": partial(show_list, command="/resources"),
     "/resource": take_resource,
-    "/prompts": list_prompts,
+    "/prompts": partial(show_list, command="/prompts"),
     "/prompt": fill_prompt,
     "/enable": partial(_switch, is_on=True),
     "/disable": partial(_switch, is_on=False),
     "/approve": approvals,
-    "/history": history,
-    "/conversations": list_conversations,
+    "/history": partial(show_list, command="/history"),
+    "/conversations": partial(show_list, command="/conversations"),
     "/resume": resume,
     "/rename": rename,
     "/every": make_schedule,
     "/schedules": schedules,
-    "/remember": _remember,
-    "/memories": _memories,
-    "/forget": _forget_memory,
+    "/remember": partial(_remember, command="/remember"),
+    "/memories": partial(_remember, command="/memories"),
+    "/forget": partial(_remember, command="/forget"),
     "/temporary": partial(_start_anew, is_temporary=True),
     "/listen": _listen,
     "/speak": _speak,

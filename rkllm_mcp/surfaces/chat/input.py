@@ -25,7 +25,7 @@ from rkllm_mcp.surfaces.terminal import Terminal, discard_typed, printable
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
 
@@ -62,6 +62,7 @@ class TerminalLines:
         self, complete: Complete, env: Mapping[str, str] = os.environ, hint: Callable[[], None] = lambda: None
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import Completion, DummyCompleter
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -82,6 +83,16 @@ class TerminalLines:
         def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]  # the decorator keeps it
             event.current_buffer.insert_text("\n")
 
+        class Names(DummyCompleter):
+            async def get_completions_async(
+                self, document: Document, complete_event: CompleteEvent
+            ) -> AsyncGenerator[Completion, None]:
+                del complete_event
+                # All of them are there before the first is given away: nothing is open across a yield.
+                word, names = await complete(document.text_before_cursor)
+                for name, meaning in names.items():
+                    yield Completion(name, start_position=-len(word), display_meta=printable(meaning))
+
         self._env = env
         self._hint = hint  # says that another Ctrl-C leaves
         self._was_given_up = False  # the last line was empty and given up
@@ -89,7 +100,7 @@ class TerminalLines:
 
         self._session: PromptSession[str] = PromptSession(
             history=_history(env),
-            completer=_completer(complete),
+            completer=Names(),
             complete_while_typing=False,
             key_bindings=bindings,
             enable_history_search=True,
@@ -201,22 +212,6 @@ def _mark_pasted(*, is_on: bool) -> None:
     """Have the terminal put marks around pasted text, or not; prompts do it for themselves."""
     with suppress(OSError):
         os.write(sys.stdout.fileno(), b"\x1b[?2004h" if is_on else b"\x1b[?2004l")
-
-
-def _completer(complete: Complete) -> Completer:
-    from prompt_toolkit.completion import Completion, DummyCompleter
-
-    class Names(DummyCompleter):
-        async def get_completions_async(
-            self, document: Document, complete_event: CompleteEvent
-        ) -> AsyncGenerator[Completion, None]:
-            del complete_event
-            # All of them are there before the first is given away: nothing is open across a yield.
-            word, names = await complete(document.text_before_cursor)
-            for name, meaning in names.items():
-                yield Completion(name, start_position=-len(word), display_meta=printable(meaning))
-
-    return Names()
 
 
 def _history(env: Mapping[str, str]) -> History:

@@ -73,6 +73,15 @@ _MOST_PICTURE_BYTES = 16 * 2**20
 
 
 @dataclass
+class Attachments:
+    """What goes with the next question."""
+
+    mentions: list[str] = field(default_factory=list[str])  # of resources, as questions name them
+    material: list[str] = field(default_factory=list[str])  # texts of files, which are before it
+    pictures: list[Picture] = field(default_factory=list[Picture])  # before it, for a model that sees
+
+
+@dataclass
 class ChatState:
     """A conversation at a terminal."""
 
@@ -84,12 +93,7 @@ class ChatState:
     inquirer: FormPrompt | None = None  # asks the person; None if the input is a pipe
     language: Language = "en"  # of the person
     stats: Stats = field(default_factory=Stats)  # statistics so far
-    # resources to send with the next question, as messages name them
-    attached: list[str] = field(default_factory=list[str])
-    # texts of files that are before the next question
-    material: list[str] = field(default_factory=list[str])
-    # pictures that are before the next question, for a model that sees
-    pictures: list[Picture] = field(default_factory=list[Picture])
+    attached: Attachments = field(default_factory=Attachments)  # what goes with the next question
     console: TerminalLines | None = None  # the terminal; None if the input is a pipe
     is_over: bool = False  # the person has left
     speaker: Speaker | None = None  # reads answers aloud
@@ -129,12 +133,12 @@ class ChatState:
         if scope.cancel_called:
             return
         # What /resource fetched is named in the question, as if the person had typed it there.
-        text = "\n".join([text, *self.attached])
+        text = "\n".join([text, *self.attached.mentions])
         # The person's own words may name resources to read (``@server:uri``); a file may not.
-        may_name = not any("@" in material for material in self.material)
-        question = "\n\n".join([*self.material, text])
-        options = replace(self.options, resources=may_name, pictures=tuple(self.pictures))
-        self.clear_attached()
+        may_name = not any("@" in material for material in self.attached.material)
+        question = "\n\n".join([*self.attached.material, text])
+        options = replace(self.options, resources=may_name, pictures=tuple(self.attached.pictures))
+        self.attached = Attachments()
         await self.answer(self.host.reply(self.conversation, question, options))
 
     async def attach(self, path: str) -> None:
@@ -147,17 +151,11 @@ class ChatState:
                     data = await opened.read(_MOST_PICTURE_BYTES)
         if is_picture(data):
             picture = Picture.of(data)
-            if picture not in self.pictures:
-                self.pictures.append(picture)
+            if picture not in self.attached.pictures:
+                self.attached.pictures.append(picture)
             return
-        if (material := await self.read_file(path)) not in self.material:
-            self.material.append(material)
-
-    def clear_attached(self) -> None:
-        """Forget what would go with the next question."""
-        self.attached.clear()
-        self.material.clear()
-        self.pictures.clear()
+        if (material := await self.read_file(path)) not in self.attached.material:
+            self.attached.material.append(material)
 
     def complain(self, error: RkllmMcpError) -> None:
         """Show what went wrong."""

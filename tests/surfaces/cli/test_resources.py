@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.main import main
-from rkllm_mcp.surfaces.tables import read_pairs, split_words
+from rkllm_mcp.surfaces.tables import read_pairs
 from tests.support.demo_app import PythonServer
 from tests.support.feature_demo import DESK, make_features
 from tests.support.mcp_servers.asking import PICTURE
@@ -95,8 +95,9 @@ def test_where_nothing_is_offered_nothing_is_printed(command: Command) -> None:
     assert command("prompts", "list", server=NOTHING)[:2] == (0, "")
 
 
-def test_words_of_a_prompt_are_read_as_a_shell_would() -> None:
-    assert read_pairs(split_words("a=1 b='two words' c=x=y d=")) == {"a": "1", "b": "two words", "c": "x=y", "d": ""}
-    for line in ("a", "=x", "a='b"):
+def test_words_with_values_are_pairs_and_others_are_refused() -> None:
+    words = ["a=1", "b=two words", "c=x=y", "d="]
+    assert read_pairs(words) == {"a": "1", "b": "two words", "c": "x=y", "d": ""}
+    for word in ("a", "=x"):
         with pytest.raises(UsageError):
-            read_pairs(split_words(line))
+            read_pairs([word])
