@@ -353,9 +353,10 @@ async def change_setting(state: ChatState, argument: str) -> None:
                 raise UsageError(f"thinking is on, off or default; found {word!r}")
             value = _SWITCH[word]
         else:
-            if not least <= number <= most or (is_whole and number != int(number)):
-                kind = "a whole number" if is_whole else "a number"
-                raise UsageError(f"{name} is {kind} from {least:g} to {most:g}, or default; found {word!r}")
+            if is_whole and (not least <= number <= most or number != int(number)):
+                raise UsageError(f"{name} is a whole number from {least:g} to {most:g}, or default; found {word!r}")
+            if not least <= number <= most:
+                raise UsageError(f"{name} is a number from {least:g} to {most:g}, or default; found {word!r}")
             value = int(number) if is_whole else number
         model, (group, _, key) = state.options.model, field.partition(".")
         if key:
