@@ -193,29 +193,25 @@ class References:
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
             if reference not in self._cache:
-                self._cache[reference] = self._looked_up(reference)
+                found: Any = self.root if reference.startswith("#/") else None
+                for step in reference.split("/")[1:]:
+                    key = unquote(step).replace("~1", "/").replace("~0", "~")
+                    if isinstance(found, Mapping):
+                        found = cast("Node", found).get(key)
+                    elif isinstance(found, list):
+                        items = cast("list[Any]", found)
+                        found = items[int(key)] if key.isdecimal() and len(key) < 6 and int(key) < len(items) else None
+                    if found is None:
+                        break
+                shown = f"$ref {reference[:_MAX_SHOWN]!r}"
+                if not reference.startswith("#"):
+                    self.notes[f"{shown} refers to another document and is not followed"] = None
+                elif not isinstance(found, (Mapping, bool)):
+                    self.notes[f"{shown} has no target"] = None
+                self._cache[reference] = found
             target = as_mapping(self._cache[reference])
             current = {**target, **siblings} if siblings and target else target
         return current, tuple(trail)
-
-    def _looked_up(self, reference: str) -> Any:
-        if not reference.startswith("#"):
-            self.notes[f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed"] = None
-            return None
-        target: Any = self.root
-        for step in reference[1:].split("/")[1:]:
-            key = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, Mapping):
-                target = cast("Node", target).get(key)
-            elif isinstance(target, list):
-                items = cast("list[Any]", target)
-                target = items[int(key)] if key.isdecimal() and len(key) < 6 and int(key) < len(items) else None
-            if target is None:
-                break
-        if not isinstance(target, (Mapping, bool)) or not reference.startswith("#/"):
-            self.notes[f"$ref {reference[:_MAX_SHOWN]!r} has no target"] = None
-            return None
-        return cast("Any", target)
 
 
 def as_text(value: Any) -> str:

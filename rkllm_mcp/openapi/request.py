@@ -268,10 +268,10 @@ def request_for(operation: Operation, arguments: Mapping[str, Any], credentials:
     outside = {parameter.key for parameter in operation.parameters}
     in_body = {key: value for key, value in values.items() if key not in outside}
     body = body_of(spec, in_body, secrets.token_hex(16)) if spec else None
-    headers = _override(headers, credentials.headers)
-    if body is not None:
-        # The Content-Type must match the boundary of the body.
-        headers = _override(headers, {"Content-Type": body[0]})
+    # Header names are case-insensitive; the Content-Type must match the boundary of the body.
+    for added in (credentials.headers, {"Content-Type": body[0]} if body else {}):
+        names = {name.lower() for name in added}
+        headers = {**{name: value for name, value in headers.items() if name.lower() not in names}, **added}
     keys = {parameter.name: parameter.key for parameter in operation.parameters if parameter.location == "path"}
     texts = {
         parameter.name: _in_path(parameter, value) for parameter, value in _parameters_in(operation, values, "path")
@@ -303,9 +303,3 @@ def _parameters_in(operation: Operation, arguments: Mapping[str, Any], location:
         if parameter.location == location
     )
     return [(parameter, value) for parameter, value in values if value is not None and value not in ([], (), {})]
-
-
-def _override(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
-    # Header names are case-insensitive.
-    names = {name.lower() for name in by}
-    return {**{name: value for name, value in headers.items() if name.lower() not in names}, **by}

@@ -10,7 +10,7 @@ Reference: OpenAPI 3.0.4 and 3.1.1, Schema Object; JSON Schema 2020-12. The redu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 # Formats that affect the value that a model writes; others name a width or repeat the description.
 _FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "uri", "binary", "byte"})
 _LIMITS = ("minimum", "maximum", "minItems", "maxItems")
+_UNIONS = ("oneOf", "anyOf")
 # Longer enums become examples, such as a list of all time zones.
 _MAX_CHOICES = 24
 _MAX_CHOICE_CHARS = 300
@@ -66,7 +67,8 @@ class Schemas:
         """Return the properties of an object schema as separate arguments; None if it is not an object."""
         joined = self._merge_all_of(schema, (), 0)[0]
         fields = self._own_fields(joined)
-        for branches in self._unions(joined):
+        for key in _UNIONS:
+            branches = as_list(joined.get(key))
             # A branch beyond the limit of nodes counts as none with fields.
             fields_of_branches = [
                 self._own_fields(self._merge_all_of(branch, (), 0)[0]) if self.nodes_left > 0 else Fields()
@@ -91,8 +93,8 @@ class Schemas:
         elif not words:
             words = shorten_to_sentence(as_text(joined.get("description")), self._detail.words)
         small = self._plain(joined, depth, inner_trail)
-        for branches in self._unions(joined):
-            small = {**small, **self._union(branches, depth, inner_trail)}
+        for key in _UNIONS:
+            small = {**small, **self._union(as_list(joined.get(key)), depth, inner_trail)}
         if words:
             description = small.get("description")
             small["description"] = f"{words} ({description})" if description else words
@@ -149,13 +151,15 @@ class Schemas:
         null = any(small.get("type") == "null" for small in smalls)
         alternatives = [small for small in smalls if small.get("type") != "null"]
         choices = [choice for small in alternatives for choice in as_list(small.get("enum"))]
-        types = dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str))
+        types = list(dict.fromkeys(small["type"] for small in alternatives if isinstance(small.get("type"), str)))
+        types += ["null"] if null else []
+        typed: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
         if alternatives and all(
             small.keys() <= {"type", "enum", "description"} and "enum" in small for small in alternatives
         ):
-            return {**_type_schema(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
+            return {**typed, "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
         if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in alternatives):
-            return _type_schema(types, null=null)
+            return typed
         if len(alternatives) == 1:
             only = dict(alternatives[0])
             if null and isinstance(only.get("type"), str):
@@ -194,9 +198,6 @@ class Schemas:
         merged.update({key: base[key] for key in ("description", "default", "nullable") if key in base})
         return merged, trail
 
-    def _unions(self, schema: Node) -> list[Sequence[Any]]:
-        return [branches for key in ("oneOf", "anyOf") if (branches := as_list(schema.get(key)))]
-
     def _own_fields(self, schema: Node) -> Fields:
         required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
         properties = as_mapping(schema.get("properties"))
@@ -224,8 +225,3 @@ def _types(schema: Node) -> tuple[str, ...]:
     if schema.get("nullable") is True and types:
         types.append("null")
     return tuple(name for name in _TYPES if name in types)
-
-
-def _type_schema(types: Iterable[str], *, null: bool) -> dict[str, Any]:
-    names = [*types, *(["null"] if null else [])]
-    return {"type": names[0] if len(names) == 1 else names} if names else {}
