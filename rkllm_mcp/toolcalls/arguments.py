@@ -18,9 +18,9 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
@@ -81,51 +81,42 @@ _BOOLEANS: Mapping[str, bool] = {
 }
 
 
-def _to_constant(words: Mapping[str, bool | None], text: str, exact: bool) -> bool | None:
-    spelled = text if exact else text.strip().lower()
-    if spelled not in words or (exact and spelled not in {"null", "true", "false"}):
-        raise ValueError(text)
-    return words[spelled]
+# Words for a constant, by its type; those of JSON alone are exact.
+_CONSTANTS: Mapping[str, Mapping[str, bool | None]] = {"null": {"null": None, "none": None}, "boolean": _BOOLEANS}
+_EXACT_WORDS = frozenset({"null", "true", "false"})
+_CONVERTED = ("null", "boolean", "integer", "number", "array", "object", "string")  # in the order of trial
 
 
-def _number_text(text: str, exact: bool) -> str:
-    """Return the text of a number; digits of full width are read if the text cannot be meant as text."""
-    return text if exact else text.strip() if text.isascii() else unicodedata.normalize("NFKC", text.strip())
+def converted_text(text: str, name: str, *, exact: bool) -> Any:
+    """Return the value of a text as a type without parts.
 
+    ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for another type.
 
-def _to_integer(text: str, exact: bool) -> int:
-    spelled = _number_text(text, exact)
-    if _WHOLE_NUMBER.fullmatch(spelled):
-        value = int(spelled)
-    else:
-        number = _to_number(spelled, exact=False)
-        value = int(number)
-        if value != number or abs(value) >= 1 << 53:
+    Raises:
+        ValueError: the text is none.
+    """
+    if name in _CONSTANTS:
+        words, word = _CONSTANTS[name], text if exact else text.strip().lower()
+        if word not in words or (exact and word not in _EXACT_WORDS):
             raise ValueError(text)
-    if exact and str(value) != text:
-        raise ValueError(text)
-    return value
-
-
-def _to_number(text: str, exact: bool) -> int | float:
-    spelled = _number_text(text, exact)
+        return words[word]
+    if name not in {"integer", "number"}:
+        return text
+    # Digits of full width are read if the text cannot be meant as text.
+    spelled = text if exact else text.strip() if text.isascii() else unicodedata.normalize("NFKC", text.strip())
     if not _NUMBER.fullmatch(spelled):
         raise ValueError(text)
-    value = int(spelled) if _WHOLE_NUMBER.fullmatch(spelled) else float(spelled)
-    if value in {float("inf"), float("-inf")} or (exact and json.dumps(value) != text):
+    is_whole = _WHOLE_NUMBER.fullmatch(spelled) is not None
+    number = int(spelled) if is_whole else float(spelled)
+    if number in {float("inf"), float("-inf")}:
         raise ValueError(text)
-    return value
-
-
-# In the order of trial. ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for
-# another type. Lists and objects are read elsewhere.
-CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
-    "null": partial(_to_constant, {"null": None, "none": None}),
-    "boolean": partial(_to_constant, _BOOLEANS),
-    "integer": _to_integer,
-    "number": _to_number,
-    **dict.fromkeys(("array", "object", "string"), lambda text, _exact: text),
-}
+    if name == "integer" and not is_whole:
+        if number != int(number) or abs(number) >= 1 << 53:
+            raise ValueError(text)
+        number = int(number)
+    if exact and json.dumps(number) != text:
+        raise ValueError(text)
+    return number
 
 
 Schema = Mapping[str, Any]
@@ -182,7 +173,20 @@ def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: b
     """
     original = dict(arguments)
     coerced = cast("dict[str, Any]", _Coercion(schema, original).take(original, schema, "", as_text, 2))
-    return ParsedValue(coerced, repaired=_is_bare_changed(original, coerced) if as_text else original != coerced)
+    if not as_text:
+        return ParsedValue(coerced, repaired=original != coerced)
+    # Bare text is repaired if more than its type changed: a single text became a list.
+    is_changed = False
+    for key, text in original.items():
+        value = coerced.get(key, _NOTHING)
+        if not isinstance(text, str) or isinstance(value, str):
+            is_changed |= value != text
+        elif isinstance(value, list):
+            is_changed |= not text.lstrip().startswith("[")
+        else:
+            word = text.strip().lower()
+            is_changed |= word not in {"true", "false"} if isinstance(value, bool) else not word.isascii()
+    return ParsedValue(coerced, repaired=is_changed)
 
 
 def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
@@ -195,22 +199,6 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
         if len(text) > limit:
             break
     return shorten(text, limit)
-
-
-def _is_bare_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return True if bare text changed by more than its type: a single text became a list."""
-    for key, text in before.items():
-        value = after.get(key, _NOTHING)
-        if not isinstance(text, str) or isinstance(value, str):
-            is_changed = value != text
-        elif isinstance(value, list):
-            is_changed = not text.lstrip().startswith("[")
-        else:
-            word = text.strip().lower()
-            is_changed = word not in {"true", "false"} if isinstance(value, bool) else not word.isascii()
-        if is_changed:
-            return True
-    return False
 
 
 class _Coercion:
@@ -259,7 +247,18 @@ class _Coercion:
             if isinstance(inner, Mapping):
                 inner = cast("Schema", inner)
                 value = [self.take(item, inner, f"{path}[{index}]", False, level) for index, item in enumerate(items)]
-        return self._match_enum(value, schema, path, level)
+        # ``enum`` or ``const`` has the value, or it is one of them in other letters.
+        enumerated = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
+        if not enumerated or not self._has_steps(len(enumerated) // _ITEMS_OF_STEP):
+            return value
+        if any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in enumerated):
+            return value
+        folded = str(value).strip().casefold()
+        meant = [item for item in enumerated if level and str(item).strip().casefold() == folded]
+        if len(meant) == 1:
+            return meant[0]
+        choices = ", ".join(shown(item, 30) for item in enumerated[:12]) + (", …" if len(enumerated) > 12 else "")
+        raise MismatchError(path, f"must be one of {choices}", value)
 
     def _form(self, schema: Schema, types: Sequence[str]) -> str:
         """Return the items of the list, or the fields of the object, that is wanted: they help a model to write it."""
@@ -298,6 +297,7 @@ class _Coercion:
     # --- several schemas for one value -------------------------------------------------------------------------------
 
     def _combine(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
+        """Return the value for every schema of ``allOf``, and for the branch that fits with the smallest change."""
         key = (path, id(schema), bare, level)
         if key in self._active:
             return value  # The schema leads back to itself, which forbids nothing.
@@ -306,30 +306,28 @@ class _Coercion:
             for branch in as_list(schema.get("allOf")):
                 value = self.take(value, as_mapping(branch), path, bare, level)
             branches = [as_mapping(branch) for name in ("anyOf", "oneOf") for branch in as_list(schema.get(name))]
-            return self._first_that_fits(value, branches, path, bare, level) if branches else value
+            if not branches:
+                return value
+            first: _Level = 0
+            if isinstance(value, str) and bare:
+                # Bare text is taken as text last: 42 is a number for a schema that also allows text.
+                branches.sort(key=lambda branch: "string" in _types(self._resolve(branch)))
+                first = 1
+            mismatches: list[MismatchError] = []
+            for how in _LEVELS[first : level + 1]:
+                for branch in branches:
+                    outcome = self._attempt(value, branch, path, bare, how)
+                    if not isinstance(outcome, MismatchError):
+                        return outcome
+                    mismatches.append(outcome)
+            types = dict.fromkeys(name for branch in branches for name in _types(self._resolve(branch)))
+            nothing = MismatchError(path, "does not fit", value)
+            deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
+            if types and deepest.path == path:
+                raise MismatchError(path, f"must be {' or '.join(types)}", value)
+            raise deepest
         finally:
             self._active.discard(key)
-
-    def _first_that_fits(self, value: Any, branches: Sequence[Schema], path: str, bare: bool, level: _Level) -> Any:
-        """Return the value for the first branch that fits, with the smallest change."""
-        first: _Level = 0
-        if isinstance(value, str) and bare:
-            # Bare text is taken as text last: 42 is a number for a schema that also allows text.
-            branches = sorted(branches, key=lambda branch: "string" in _types(self._resolve(branch)))
-            first = 1
-        mismatches: list[MismatchError] = []
-        for how in _LEVELS[first : level + 1]:
-            for branch in branches:
-                outcome = self._attempt(value, branch, path, bare, how)
-                if not isinstance(outcome, MismatchError):
-                    return outcome
-                mismatches.append(outcome)
-        type_names = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolve(branch))))
-        nothing = MismatchError(path, "does not fit", value)
-        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path), default=nothing)
-        if type_names and deepest.path == path:
-            raise MismatchError(path, f"must be {type_names}", value)
-        raise deepest
 
     def _attempt(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
         """Return the coerced value or the mismatch; each is computed once."""
@@ -344,9 +342,6 @@ class _Coercion:
             self._outcomes[key] = outcome
         return outcome[1]
 
-    def _allows_null(self, schema: Schema) -> bool:
-        return self._attempt(None, schema, "", False, 0) is None
-
     # --- what holds other values -------------------------------------------------------------------------------------
 
     def _object(self, value: dict[str, Any], schema: Schema, path: str, bare: bool, level: _Level) -> dict[str, Any]:
@@ -355,19 +350,26 @@ class _Coercion:
         if not self._has_steps(len(required) // _ITEMS_OF_STEP):
             return value
         additional = schema.get("additionalProperties", True)
-        self._check_required(value, properties, required, path)
+        prefix = f"{path}." if path else ""
+        unknown = [key for key in value if key not in properties] if properties else []
+        for key in required:
+            if isinstance(key, str) and key not in value:
+                # A single unknown key was probably meant for it, whatever its name.
+                near = difflib.get_close_matches(key, unknown, n=1) or unknown[: len(unknown) == 1]
+                if near:
+                    raise MismatchError(f"{prefix}{near[0]}", f"does not exist; did you mean '{key}'?")
+                raise MismatchError(f"{prefix}{key}", "is missing")
         result: dict[str, Any] = {}
         for key, item in value.items():
             if key not in properties and additional is False and not schema.get("patternProperties"):
                 free = [name for name in properties if name not in value]
                 near = difflib.get_close_matches(key, free, n=1)
-                raise MismatchError(
-                    _join_path(path, key), "does not exist" + (f"; did you mean '{near[0]}'?" if near else "")
-                )
+                meant = f"; did you mean '{near[0]}'?" if near else ""
+                raise MismatchError(f"{prefix}{key}", f"does not exist{meant}")
             inner = as_mapping(properties.get(key, additional))
             if bare and isinstance(item, str):
                 is_word = is_null(item)
-                if is_word and self._allows_null(inner):
+                if is_word and self._attempt(None, inner, "", False, 0) is None:
                     result[key] = None
                     continue
                 # A tag that is empty or says null, for an optional argument that can be neither, was not given.
@@ -377,27 +379,22 @@ class _Coercion:
                         continue
                 if key not in properties and not _types(self._resolve(inner)):
                     item = infer_value(item)
-            if item is None and key not in required and not self._allows_null(inner):
+            if item is None and key not in required and self._attempt(None, inner, "", False, 0) is not None:
                 continue  # An optional argument spelled null was not given: nothing else can be meant.
-            result[key] = self.take(item, inner, _join_path(path, key), bare, level)
+            result[key] = self.take(item, inner, f"{prefix}{key}", bare, level)
         return result
-
-    def _check_required(self, value: dict[str, Any], properties: Schema, required: Sequence[Any], path: str) -> None:
-        unknown = [key for key in value if key not in properties] if properties else []
-        for key in required:
-            if isinstance(key, str) and key not in value:
-                # A single unknown key was probably meant for it, whatever its name.
-                near = difflib.get_close_matches(key, unknown, n=1) or unknown[: len(unknown) == 1]
-                if near:
-                    raise MismatchError(_join_path(path, near[0]), f"does not exist; did you mean '{key}'?")
-                raise MismatchError(_join_path(path, key), "is missing")
 
     # --- one value ---------------------------------------------------------------------------------------------------
 
     def _coerce_to_types(self, value: Any, schema: Schema, types: Sequence[str], *, bare: bool, level: _Level) -> Any:
         """Return the value as one of the types; ``_NOTHING`` if it fits none."""
         if not types:
-            return _listed_value(value, schema) if bare else value
+            choices = as_list(schema.get("enum"))
+            if not (bare and isinstance(value, str)) or value in choices:
+                return value
+            # The choice that bare text names, for an enum without a type; text first.
+            spelled = infer_value(value)
+            return next((item for item in choices if item == spelled and type(item) is type(spelled)), value)
         is_text = isinstance(value, str)
         if not (bare and is_text) and any(is_of_type(value, name) for name in types):
             if not isinstance(value, float):
@@ -405,44 +402,26 @@ class _Coercion:
             # 3.0 is an integer in JSON Schema, but not to every server.
             return int(value) if "integer" in types and value.is_integer() else float(value)
         if is_text and level:
-            for name in (name for name in CONVERSIONS if name in types):
-                converted = self._convert(value, name, exact="string" in types)
-                if converted is not _NOTHING:
-                    return converted
+            exact = "string" in types
+            for name in (name for name in _CONVERTED if name in types):
+                if name not in _CONTAINERS:
+                    with suppress(ValueError):
+                        return converted_text(value, name, exact=exact)
+                    continue
+                # Each text is parsed once.
+                if value not in self._texts:
+                    self._steps_left -= len(value) // _CHARS_OF_STEP
+                    try:
+                        self._texts[value] = read_value(value)
+                    except UnreadableError:
+                        self._texts[value] = None
+                reading = self._texts[value]
+                fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
+                if reading and fits and not (exact and reading.repaired):
+                    return reading.value
         if level and "string" in types and isinstance(value, (bool, int, float)):
             return value.text if isinstance(value, SourceFloat) else json.dumps(value)
         return value if any(is_of_type(value, name) for name in types) else _NOTHING
-
-    def _convert(self, text: str, name: str, *, exact: bool) -> Any:
-        if name in _CONTAINERS:
-            # Each text is parsed once.
-            if text not in self._texts:
-                self._steps_left -= len(text) // _CHARS_OF_STEP
-                try:
-                    self._texts[text] = read_value(text)
-                except UnreadableError:
-                    self._texts[text] = None
-            reading = self._texts[text]
-            fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
-            return reading.value if reading and fits and not (exact and reading.repaired) else _NOTHING
-        try:
-            return CONVERSIONS[name](text, exact)
-        except ValueError:
-            return _NOTHING
-
-    def _match_enum(self, value: Any, schema: Schema, path: str, level: _Level) -> Any:
-        """Return the value if ``enum`` or ``const`` has it, or the one of them that it is in other letters."""
-        enumerated = as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
-        if not enumerated or not self._has_steps(len(enumerated) // _ITEMS_OF_STEP):
-            return value
-        if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in enumerated):
-            folded = str(value).strip().casefold()
-            meant = [item for item in enumerated if level and str(item).strip().casefold() == folded]
-            if len(meant) == 1:
-                return meant[0]
-            choices = ", ".join(shown(item, 30) for item in enumerated[:12]) + (", …" if len(enumerated) > 12 else "")
-            raise MismatchError(path, f"must be one of {choices}", value)
-        return value
 
 
 _EXAMPLES: Mapping[str, str] = {"string": '["a", "b"]', "integer": "[1, 2]", "number": "[1.5, 2]", "object": "[{…}]"}
@@ -462,20 +441,7 @@ _LEVELS: tuple[_Level, ...] = (0, 1, 2)
 _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
 
 
-def _join_path(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
 def _types(schema: Schema) -> tuple[str, ...]:
     declared = schema.get("type")
     names = (declared,) if isinstance(declared, str) else as_list(declared)[:_ITEMS_OF_STEP]
     return tuple(_TYPE_NAMES.get(name, name) for name in names if isinstance(name, str))
-
-
-def _listed_value(value: Any, schema: Schema) -> Any:
-    """Return the ``enum`` value that bare text names, for an ``enum`` without a type; text first."""
-    choices = as_list(schema.get("enum"))
-    if isinstance(value, str) and value not in choices:
-        spelled = infer_value(value)
-        return next((item for item in choices if item == spelled and type(item) is type(spelled)), value)
-    return value

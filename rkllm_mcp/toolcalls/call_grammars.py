@@ -26,7 +26,6 @@ from rkllm_mcp.toolcalls.parsers import (
     read_named_json,
     read_python_calls,
 )
-from rkllm_mcp.toolcalls.scanners import Tags
 from rkllm_mcp.toolcalls.syntax import CallFormat
 from rkllm_mcp.toolcalls.tag_parser import TagReader
 
@@ -73,122 +72,108 @@ def literal(text: str) -> str:
 
 def call_grammar(call_format: CallFormat, tools: Sequence[ToolSpec], arguments_key: str) -> CallGrammar | None:
     """Return the grammar of a body of ``call_format``; None for a format that is not held, or without tools."""
-    if not tools:
+    reader = call_format.read
+    if not tools or not (isinstance(reader, TagReader) or reader in _HELD_READERS):
         return None
     rules = _Rules()
-    writer = _writer_of(call_format, arguments_key)
-    if writer is None:
-        return None
-    write, join, has_space = writer
-    calls = [write(rules, tool) for tool in tools]
+    calls = [_call_rule(rules, tool, call_format, arguments_key) for tool in tools]
     closers = [closer for closer in call_format.closers if not closer.endswith("</tool")]
     fence = 'WS? "```" ' if call_format.fenced and closers else ""
     end = "" if not closers or fence else f" (WS? {literal(closers[0])})?"
-    body = join(" | ".join(calls))
-    start = f"WS? ({body}){f' ({fence})?' if fence else end}"
+    start = f"WS? ({_body_of_calls(call_format, ' | '.join(calls))}){f' ({fence})?' if fence else end}"
+    # White space has a meaning in tags and in Gemma's notation.
+    has_space = not isinstance(reader, TagReader) and reader is not read_brace_call
     return CallGrammar(f"start: {start}\n" + "\n".join(rules.lines) + _TERMINALS, has_space)
 
 
-_Writer = Callable[[_Rules, ToolSpec], str]
-_Joiner = Callable[[str], str]
+_HELD_READERS = (
+    read_json_calls,
+    read_keyed_calls,
+    read_bracketed_call,
+    read_named_json,
+    read_python_calls,
+    read_brace_call,
+)
 
 
-def _writer_of(call_format: CallFormat, arguments_key: str) -> tuple[_Writer, _Joiner, bool] | None:
-    """Return what writes the rule of one call, what joins several, and the meaning of white space."""
-    reader = call_format.read
+def _body_of_calls(call_format: CallFormat, call: str) -> str:
+    """Return the rule of a body of one ``call``, or of several where the format has lists."""
+    reader, name = call_format.read, call_format.name
+    several = f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
     if isinstance(reader, TagReader):
-        lead = "WS?" if call_format.begins else ""
-        return (lambda rules, tool: _write_tags(rules, tool, reader.tags)), lambda call: f"{lead} ({call})", False
+        return f"{'WS?' if call_format.begins else ''} ({call})"
     if reader is read_json_calls:
-        return (lambda rules, tool: _write_object(rules, tool, arguments_key)), _join_json(call_format), True
+        if name == "internlm2":
+            return f'"<|plugin|>" WS? ({call})'
+        if name == "functools" or name == "json_list":
+            return several  # The opener of functools ends with the bracket of the list.
+        if call_format.fenced:
+            return f'"```" ("json" | "tool_call")? WS ({call})'
+        fence = '("```json" WS)?' if name == "rwkv7" else ""
+        return f"{fence} ({call}) | {several}"
     if reader is read_keyed_calls:
-        return _write_object, lambda call: f'"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"', True
-    if reader is read_bracketed_call:
-        return _write_bracketed, str, True
-    if reader is read_named_json:
-        return (lambda rules, tool: _write_named(rules, tool, call_format)), str, True
+        return several
     if reader is read_python_calls:
-        return _write_python, _join_python(call_format), True
+        if name == "chatglm3" or call_format.fenced:
+            return f"WS? ({call})"
+        if name in ("python_calls", "python_line", "llama3_builtin"):
+            return f"({call})"
+        return f'("```python" WS)? ({several} | ({call})) (WS? "```")?'  # The fence is MiniCPM4's.
+    return call
+
+
+def _call_rule(rules: _Rules, tool: ToolSpec, call_format: CallFormat, arguments_key: str) -> str:
+    """Return the rule of a call of ``tool``."""
+    reader, name, root = call_format.read, literal(tool.name), tool.input_schema
+    properties, required = as_mapping(root.get("properties")), frozenset(map(str, as_list(root.get("required"))))
+    if isinstance(reader, TagReader):
+        tags = reader.tags
+        argument = tags.arguments[0]
+        quote, close = (' name="', '">') if tags.quoted else ("", ">")
+        parts: list[str] = [literal(f"{tags.begins}{quote}{tool.name}{close}") if tags.begins else name]
+        for key, schema in properties.items():
+            if tags.head_ends == ">":
+                head = literal(f"{argument.opens}{quote}{key}{close}")
+            else:
+                head = f"{literal(f'{argument.opens}{key}</arg_key>')} WS? {literal(tags.head_ends)}"
+            value = _tag_value(rules, schema, root, f"{argument.closes}>")
+            tag_rule = rules.add(f"WS? {head} {value}")
+            parts.append(tag_rule if key in required else f"{tag_rule}?")
+        return rules.add(f"{' '.join(parts)} WS? {literal(f'{tags.ends[0]}>')}")
+    if reader is read_python_calls:
+        pairs = [
+            (f"{literal(f'{key}=')} {_python_value(rules, schema, root, 0)}", key in required)
+            for key, schema in properties.items()
+        ]
+        return rules.add(f'{literal(f"{tool.name}(")} {_sequence(rules, pairs)} ")"')
     if reader is read_brace_call:
-        quote = "<escape>" if call_format.name == "functiongemma" else '<|"|>'
-        return (lambda rules, tool: _write_braces(rules, tool, quote)), str, False
-    return None
-
-
-def _join_json(call_format: CallFormat) -> _Joiner:
-    """One object, or a list of them; Mini-Phi's opener ends with the bracket of the list."""
-    opens = '"["'
-    if call_format.name == "internlm2":
-        return lambda call: f'"<|plugin|>" WS? ({call})'
-    if call_format.name == "functools" or call_format.name == "json_list":
-        return lambda call: f'{opens} WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
-    if call_format.fenced:
-        return lambda call: f'"```" ("json" | "tool_call")? WS ({call})'
-    fence = '("```json" WS)?' if call_format.name == "rwkv7" else ""
-    return lambda call: f'{fence} ({call}) | {opens} WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
-
-
-def _join_python(call_format: CallFormat) -> _Joiner:
-    if call_format.name == "chatglm3" or call_format.fenced:
-        return lambda call: f"WS? ({call})"
-    if call_format.name in ("python_calls", "python_line", "llama3_builtin"):
-        return lambda call: f"({call})"
-    fenced = '("```python" WS)?', '(WS? "```")?'  # MiniCPM4
-    list_form = '"[" WS? ({call}) (WS? "," WS? ({call}))* WS? "]"'
-    return lambda call: f"{fenced[0]} ({list_form.format(call=call)} | ({call})) {fenced[1]}"
-
-
-# Arguments as JSON
-
-
-def _json_arguments(rules: _Rules, tool: ToolSpec) -> str:
-    """Return the rule of the arguments as one object."""
-    schema = {"type": "object", **held_schema(dict(tool.input_schema)), "x-guidance": dict(SPACE_OPTIONS)}
-    return rules.add(f"%json {json.dumps(schema)}")
-
-
-def _write_object(rules: _Rules, tool: ToolSpec, arguments_key: str = "") -> str:
-    """Write an object of the name and the arguments; without ``arguments_key`` the name is the key of the arguments."""
-    arguments = _json_arguments(rules, tool)
-    key = literal(json.dumps(tool.name, ensure_ascii=False))
-    if arguments_key:
-        key = " WS? ".join((literal('"name"'), '":"', key, '","', literal(f'"{arguments_key}"')))
-    return rules.add(" WS? ".join(('"{"', key, '":"', arguments, '"}"')))
-
-
-def _write_named(rules: _Rules, tool: ToolSpec, call_format: CallFormat) -> str:
-    arguments = _json_arguments(rules, tool)
-    if call_format.name == "mistral_args":
-        return rules.add(f'{literal(tool.name)} ("[CALL_ID]" /[A-Za-z0-9]{{1,16}}/)? "[ARGS]" WS? {arguments}')
-    if call_format.name == "function_json":
-        return rules.add(f'{literal(tool.name)} ">" WS? {arguments}')
-    bar = "｜" if call_format.name == "deepseek" else "|"
-    separator = literal(f"function<{bar}tool▁sep{bar}>{tool.name}")
-    return rules.add(f'{separator} WS? ("```json" WS)? {arguments} (WS? "```")?')
-
-
-def _write_bracketed(rules: _Rules, tool: ToolSpec) -> str:
-    word = "/\\[[A-Za-z_-]{8,14}:/"
-    return rules.add(f'{word} WS? {literal(tool.name)} WS? {_json_arguments(rules, tool)} WS? "]"')
-
-
-# Arguments in tags
-
-
-def _write_tags(rules: _Rules, tool: ToolSpec, tags: Tags) -> str:
-    argument = tags.arguments[0]
-    quote, close = (' name="', '">') if tags.quoted else ("", ">")
-    parts: list[str] = [literal(f"{tags.begins}{quote}{tool.name}{close}" if tags.begins else tool.name)]
-    properties, required = _parameters(tool)
-    for key, schema in properties.items():
-        if tags.head_ends == ">":
-            head = literal(f"{argument.opens}{quote}{key}{close}")
-        else:
-            head = f"{literal(f'{argument.opens}{key}</arg_key>')} WS? {literal(tags.head_ends)}"
-        value = _tag_value(rules, schema, tool.input_schema, f"{argument.closes}>")
-        tag_rule = rules.add(f"WS? {head} {value}")
-        parts.append(tag_rule if key in required else f"{tag_rule}?")
-    return rules.add(f"{' '.join(parts)} WS? {literal(f'{tags.ends[0]}>')}")
+        delimiter = "<escape>" if call_format.name == "functiongemma" else '<|"|>'
+        pairs = [
+            (f"{literal(f'{key}:')} {_brace_value(rules, schema, root, delimiter, 0)}", key in required)
+            for key, schema in sorted(properties.items())
+        ]
+        return rules.add(f'{literal(f"call:{tool.name}{{")} {_sequence(rules, pairs)} "}}"')
+    # The others have the arguments as one object of JSON.
+    held = {"type": "object", **held_schema(dict(root)), "x-guidance": dict(SPACE_OPTIONS)}
+    arguments = rules.add(f"%json {json.dumps(held)}")
+    if reader is read_bracketed_call:
+        word = "/\\[[A-Za-z_-]{8,14}:/"
+        return rules.add(f'{word} WS? {name} WS? {arguments} WS? "]"')
+    if reader is read_named_json:
+        if call_format.name == "mistral_args":
+            return rules.add(f'{name} ("[CALL_ID]" /[A-Za-z0-9]{{1,16}}/)? "[ARGS]" WS? {arguments}')
+        if call_format.name == "function_json":
+            return rules.add(f'{name} ">" WS? {arguments}')
+        bar = "｜" if call_format.name == "deepseek" else "|"
+        separator = literal(f"function<{bar}tool▁sep{bar}>{tool.name}")
+        return rules.add(f'{separator} WS? ("```json" WS)? {arguments} (WS? "```")?')
+    # Without ``arguments_key`` the name is the key of the arguments.
+    quoted_name = literal(json.dumps(tool.name, ensure_ascii=False))
+    if reader is read_json_calls and arguments_key:
+        before = " WS? ".join((literal('"name"'), '":"', quoted_name, '","', literal(f'"{arguments_key}"')))
+    else:
+        before = quoted_name
+    return rules.add(" WS? ".join(('"{"', before, '":"', arguments, '"}"')))
 
 
 def _tag_value(rules: _Rules, schema: Any, root: Mapping[str, Any], closer: str) -> str:
@@ -208,18 +193,6 @@ def _tag_value(rules: _Rules, schema: Any, root: Mapping[str, Any], closer: str)
         with_definitions = {**{key: root[key] for key in ("$defs", "definitions") if key in root}, **table}
         return rules.add(f"WS? %json {json.dumps({**with_definitions, 'x-guidance': dict(SPACE_OPTIONS)})} WS? {end}")
     return rules.add("/(?s:.*)/", f"[suffix={literal(closer)}]")
-
-
-# Arguments as Python
-
-
-def _write_python(rules: _Rules, tool: ToolSpec) -> str:
-    properties, required = _parameters(tool)
-    pairs = [
-        (f"{literal(f'{key}=')} {_python_value(rules, schema, tool.input_schema, 0)}", key in required)
-        for key, schema in properties.items()
-    ]
-    return rules.add(f'{literal(f"{tool.name}(")} {_sequence(rules, pairs)} ")"')
 
 
 def _sequence(rules: _Rules, pairs: Sequence[tuple[str, bool]]) -> str:
@@ -272,18 +245,6 @@ _PYTHON_SCALARS: Mapping[str, str] = {
 }
 
 
-# Arguments in Gemma 4's notation
-
-
-def _write_braces(rules: _Rules, tool: ToolSpec, quote: str) -> str:
-    properties, required = _parameters(tool)
-    pairs = [
-        (f"{literal(f'{key}:')} {_brace_value(rules, schema, tool.input_schema, quote, 0)}", key in required)
-        for key, schema in sorted(properties.items())
-    ]
-    return rules.add(f'{literal(f"call:{tool.name}{{")} {_sequence(rules, pairs)} "}}"')
-
-
 def _brace_value(rules: _Rules, schema: Any, root: Mapping[str, Any], quote: str, depth: int) -> str:
     table = _resolve(schema, root)
     if "enum" in table or "const" in table:
@@ -306,11 +267,6 @@ def _brace_value(rules: _Rules, schema: Any, root: Mapping[str, Any], quote: str
         ]
         return rules.add(f'"{{" {_sequence(rules, inner)} "}}"')
     return rules.add(f"{literal(quote)} {words}")
-
-
-def _parameters(tool: ToolSpec) -> tuple[Mapping[str, Any], frozenset[str]]:
-    schema = tool.input_schema
-    return as_mapping(schema.get("properties")), frozenset(map(str, as_list(schema.get("required"))))
 
 
 def _resolve(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:

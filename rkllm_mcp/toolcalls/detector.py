@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
@@ -149,22 +149,6 @@ class AnswerReader:
         self.drop(lead + mark)
         return TextFollows()
 
-    def begin_call(self, opening: CallOpens) -> BodyBegins:
-        """Read the opener of a call."""
-        call_format, vocabulary = opening.call_format, self.vocabulary
-        call = OpenCall(
-            call_format,
-            boundary_of(call_format, vocabulary.selection),
-            lead=self.text[self.at : opening.body_at],
-            is_line=opening.is_line,
-            is_first=self.out.is_first,
-            must_be_whole=call_format.fenced and call_format.bare and not vocabulary.selection.bare_anywhere,
-        )
-        if not (call.is_line or call.must_be_whole):
-            self.out.begin(Gap.AFTER_CALL)
-        self.at = opening.body_at
-        return BodyBegins(call)
-
     def read_again(self, text: str) -> None:
         """Put ``text`` before the unread text."""
         self.text, self.at = text + self.text[self.at :], 0
@@ -178,14 +162,6 @@ class AnswerReader:
         """Return True if ``text`` consists of complete calls and white space."""
         pieces = self.read_apart(text, cuts=MAX_CUTS)
         return all(isinstance(event, ToolCallDetected) for piece in pieces for event in piece.events)
-
-
-class StateReader(Protocol):
-    """Reader of one state; it owns the data of its state."""
-
-    def read(self, answer: AnswerReader, final: bool) -> Found | None:
-        """Read text and return what leads to the next state; None if more text is needed, which ``final`` excludes."""
-        ...
 
 
 @dataclass(eq=False)
@@ -305,11 +281,27 @@ class TextState:
                 case NothingOpens():
                     formats = () if out.fences.is_quoted else vocabulary.openers.standing(answer.text, answer.at)
                     if any(not (call_format.bare or call_format.fenced) for call_format in formats):
-                        out.missed.meet_marker(is_line_start=out.fences.is_line_start)
+                        out.missed.has_marker = True
+                        if out.missed.since_marker is None and out.fences.is_line_start:
+                            out.missed.since_marker = []
                     out.write(answer.text[answer.at])
                     answer.at += 1
                 case CallOpens():
-                    return answer.begin_call(opening)
+                    call_format = opening.call_format
+                    call = OpenCall(
+                        call_format,
+                        boundary_of(call_format, vocabulary.selection),
+                        lead=answer.text[answer.at : opening.body_at],
+                        is_line=opening.is_line,
+                        is_first=is_first,
+                        must_be_whole=call_format.fenced
+                        and call_format.bare
+                        and not vocabulary.selection.bare_anywhere,
+                    )
+                    if not (call.is_line or call.must_be_whole):
+                        out.begin(Gap.AFTER_CALL)
+                    answer.at = opening.body_at
+                    return BodyBegins(call)
                 case FenceOpens():
                     return FenceBegins()
                 case ThinkingOpens():
@@ -353,7 +345,7 @@ class BodyState:
         if verdict is ScanState.BROKEN:
             if any(text.startswith(closer, end) for closer in call.call_format.closers):
                 return self._end()
-            return self._give_up(INTERRUPTED)
+            return self._end(INTERRUPTED)
         if len(window) < room:
             if not final:
                 return None
@@ -362,19 +354,15 @@ class BodyState:
         self.chunks.append(window[end:])
         answer.at = len(window)
         is_cut_off = len(window) < room
-        return self._give_up(CUT_OFF if is_cut_off else f"the call is longer than {MAX_CALL_CHARACTERS} characters")
+        return self._end(CUT_OFF if is_cut_off else f"the call is longer than {MAX_CALL_CHARACTERS} characters")
 
-    def _end(self) -> BodyEnds | CallEnds:
+    def _end(self, unended: str = "") -> BodyEnds | CallEnds:
+        """End the body; ``unended`` is why its structure has no end."""
         body, call = "".join((*self.groups, *self.chunks)), self.call
-        if call.call_format.closers or call.call_format.another:
+        if not unended and (call.call_format.closers or call.call_format.another):
             return BodyEnds(call, body)
-        call.end_part(body)
+        call.end_part(body, unended=unended)
         return CallEnds(call)
-
-    def _give_up(self, rule: str) -> CallEnds:
-        """End the body although its structure has no end."""
-        self.call.end_part("".join((*self.groups, *self.chunks)), unended=rule)
-        return CallEnds(self.call)
 
 
 @dataclass(eq=False)
@@ -404,9 +392,17 @@ class AfterCallState:
         """Emit the call, or its text."""
         call, vocabulary = self.ends.call, answer.vocabulary
         if call.is_line or call.must_be_whole:
-            is_alone = self._is_alone(answer, final)
-            if is_alone is None:
+            ends_turn = call.call_format.ends_turn and answer.out.gap is Gap.NONE
+            following = answer.text[answer.at :].lstrip(" \t" if call.is_line and not ends_turn else None)
+            if not following and not final:
                 return None
+            is_alone = following[:1] in {"", "\n", "\r"}
+            if following.startswith("`") and not call.is_line:
+                # Another call in a fence may follow.
+                decision = vocabulary.first_openers.decide(following, 0, final=final)
+                if decision is None:
+                    return None
+                is_alone = bool(decision)
             if is_alone and call.is_line:
                 # The bodies of a line must be calls that can be made.
                 outcomes = [resolve(part, call.call_format, vocabulary.catalogue, None) for part in call.parts]
@@ -431,19 +427,6 @@ class AfterCallState:
                 answer.read_again("".join((outcome.rest, *(later.raw for later in call.parts[index + 1 :]))))
                 break
         return TextFollows()
-
-    def _is_alone(self, answer: AnswerReader, final: bool) -> bool | None:
-        """Return True if only what may follow the call follows it; None if more text is needed."""
-        call = self.ends.call
-        ends_turn = call.call_format.ends_turn and answer.out.gap is Gap.NONE
-        following = answer.text[answer.at :].lstrip(" \t" if call.is_line and not ends_turn else None)
-        if not following and not final:
-            return None
-        if following.startswith("`") and not call.is_line:
-            # Another call in a fence may follow.
-            decision = answer.vocabulary.first_openers.decide(following, 0, final=final)
-            return None if decision is None else bool(decision)
-        return following[:1] in {"", "\n", "\r"}
 
     def _write_text(self, part: ResolvedPart, answer: AnswerReader) -> None:
         """Emit a body that is not a call as text, or hold it where it may be the whole answer."""
@@ -506,6 +489,23 @@ class ResponseState:
             answer.drop(answer.text[answer.at : position])
         return self.then if is_closed else None
 
+
+StateReader = (
+    BeginningState
+    | HeaderState
+    | ThinkingState
+    | TentativeCallState
+    | TextState
+    | BodyState
+    | EndingState
+    | AfterCallState
+    | FencedAnswerState
+    | ResponseState
+)
+"""Reader of one state; it owns the data of its state.
+
+``read`` reads text and returns what leads to the next state; None if more text is needed, which ``final`` excludes.
+"""
 
 READERS: Mapping[AnswerState, Callable[[Any], StateReader]] = {
     AnswerState.BEGINNING: BeginningState,

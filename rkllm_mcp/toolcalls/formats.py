@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, product
 from typing import Any
 
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.toolcalls.lenient_json import ParsedCall
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 from rkllm_mcp.toolcalls.parsers import (
     GEMMA_DELIMITERS,
@@ -26,6 +27,7 @@ from rkllm_mcp.toolcalls.scanners import (
     Argument,
     BraceScanner,
     NamedJsonScanner,
+    Scanner,
     Tags,
     TagScanner,
     json_scanner,
@@ -179,37 +181,54 @@ def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Patter
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
+@dataclass(frozen=True)
+class _Notation:
+    """The defaults of the formats that have a marker before calls in one notation."""
+
+    body: str  # of the example, between the first opener and closer
+    confirm: Confirmation
+    scanner: Callable[[Markers], Scanner]
+    read: Callable[[str], tuple[ParsedCall, ...]]
+    another: tuple[Another, ...]
+    brackets: str  # the last one of a call, before a closer that may end it
+    gives_up: re.Pattern[str]  # without closers
+
+
 def _format(
-    name: str, openers: str | tuple[str, ...], closers: tuple[str, ...], body: str, settings: dict[str, Any]
+    notation: _Notation, name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any
 ) -> CallFormat:
-    """Declare a format after a marker; its example has ``body`` between the first opener and closer by default."""
+    """Declare a format after a marker; ``settings`` are those of a ``CallFormat``."""
     openers = (openers,) if isinstance(openers, str) else openers
-    settings.setdefault("example", f"{openers[0]}{body}{closers[0] if closers else ''}")
-    return CallFormat(name=name, openers=openers, closers=closers, **settings)
-
-
-def _json(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
-    """Declare JSON objects, or a list of them, after a marker; ``settings`` are those of a ``CallFormat``."""
     defaults: dict[str, Any] = {
-        "confirm": JSON,
-        "scanner": json_scanner,
-        "read": read_json_calls,
-        "another": (_ANOTHER_OBJECT,),
-        "gives_up": _behind_bracket(closers) if closers else NEVER,
+        "example": f"{openers[0]}{notation.body}{closers[0] if closers else ''}",
+        "confirm": notation.confirm,
+        "scanner": notation.scanner,
+        "read": notation.read,
+        "another": notation.another,
+        "gives_up": _behind_bracket(closers, notation.brackets) if closers else notation.gives_up,
     }
-    return _format(name, openers, closers, _JSON_EXAMPLE, {**defaults, **settings})
+    return CallFormat(name=name, openers=openers, closers=closers, **{**defaults, **settings})
 
 
-def _python(name: str, openers: str | tuple[str, ...], *closers: str, **settings: Any) -> CallFormat:
-    """Declare Python-like calls after a marker; ``settings`` are those of a ``CallFormat``."""
-    defaults: dict[str, Any] = {
-        "confirm": PYTHON_OR_JSON,
-        "scanner": python_scanner,
-        "read": read_python_calls,
-        "another": (_ANOTHER_PYTHON, _ANOTHER_OBJECT),
-        "gives_up": _behind_bracket(closers, r")}\]") if closers else _ENDS_ANSWER,
-    }
-    return _format(name, openers, closers, f"[{_PYTHON_EXAMPLE}]", {**defaults, **settings})
+_json = partial(
+    _format,
+    _Notation(_JSON_EXAMPLE, JSON, json_scanner, read_json_calls, (_ANOTHER_OBJECT,), r"}\]", NEVER),
+)
+"""Declare JSON objects, or a list of them, after a marker."""
+
+_python = partial(
+    _format,
+    _Notation(
+        f"[{_PYTHON_EXAMPLE}]",
+        PYTHON_OR_JSON,
+        python_scanner,
+        read_python_calls,
+        (_ANOTHER_PYTHON, _ANOTHER_OBJECT),
+        r")}\]",
+        _ENDS_ANSWER,
+    ),
+)
+"""Declare Python-like calls after a marker."""
 
 
 HERMES = _json("hermes", "<tool_call>", "</tool_call>")

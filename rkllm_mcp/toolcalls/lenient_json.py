@@ -52,7 +52,10 @@ def guess(text: str) -> Any:
     empties = sum(part in ("", [], {}) for part in parts)
     words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
     unescaped = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else " ", text)
-    keeps_words = _words(unescaped) == _words(words) and empties <= len(_EMPTY.findall(text))
+    before, after = (
+        _PUNCTUATION.sub("", re.sub(r"\bnone\b", "null", spoken.casefold())) for spoken in (unescaped, words)
+    )
+    keeps_words = before == after and empties <= len(_EMPTY.findall(text))
     keys = (key for part in parts if isinstance(part, dict) for key in cast("dict[str, Any]", part))
     has_keys = keeps_words and all(re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) for key in keys)
     if not has_keys or not all(_is_text(part, text) for part in parts if isinstance(part, str) and part):
@@ -86,10 +89,6 @@ def iter_nested(value: Any) -> Iterator[Any]:
             waiting += cast("Mapping[str, Any]", part).values()
         elif isinstance(part, (list, tuple)):
             waiting += cast("list[Any]", part)
-
-
-def _words(text: str) -> str:
-    return _PUNCTUATION.sub("", re.sub(r"\bnone\b", "null", text.casefold()))
 
 
 def _is_text(leaf: str, text: str) -> bool:

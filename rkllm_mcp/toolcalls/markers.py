@@ -39,11 +39,12 @@ class Markers:
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
         """Return the first position with a literal (True) or, at the end of the text, the beginning of one (False)."""
-        pattern, _ = self._compiled
+        pattern, beginnings = self._compiled
         match = pattern.search(text, start)
         while match is not None:
             at = match.start()
-            if self._is_cut(text, at):
+            # The text ends in what may become a longer literal.
+            if len(text) - at < self._longest and text[at:] in beginnings:
                 return at, False
             if match.lastindex is not None:
                 return at, True
@@ -52,19 +53,16 @@ class Markers:
 
     def match(self, text: str, start: int) -> tuple[str, bool] | None:
         """Return the literal at ``start`` and True, or the rest of the text and False where it may be continued."""
-        if self._is_cut(text, start):
+        pattern, beginnings = self._compiled
+        if len(text) - start < self._longest and text[start:] in beginnings:
             return text[start:], False
-        match = self._compiled[0].match(text, start)
+        match = pattern.match(text, start)
         return None if match is None or match.lastindex is None else (match.group(), True)
 
     def at(self, text: str, start: int) -> bool | None:
         """Return True if a literal is at ``start``; None if the text ends where one may continue."""
         match = self.match(text, start)
         return False if match is None else match[1] or None
-
-    def _is_cut(self, text: str, start: int) -> bool:
-        """Return True if the text from ``start`` to its end is the beginning of a literal."""
-        return len(text) - start < self._longest and text[start:] in self._compiled[1]
 
 
 @lru_cache(maxsize=256)

@@ -207,8 +207,15 @@ class Vocabulary:
             # A call in a format of other families is its own line or in a code fence.
             opening: CallOpens | FenceOpens | NothingOpens | None
             if is_fence:
-                fence = out.is_first and self._begins_in_fence(text, at, final)
-                opening = FenceOpens() if fence else NOTHING if fence is False else None
+                opening = NOTHING
+                position = _FENCE_LINE.match(text, at) if out.is_first else None
+                if position is not None and position < len(text):
+                    language = text[at:position].strip("`").strip().lower()
+                    sets = (self.openers, self.line_openers) if language in _PLAIN_FENCES else (self.openers,)
+                    verdicts = [openers.decide(text, position, final=final) for openers in sets]
+                    opening = FenceOpens() if any(verdicts) else None if None in verdicts else NOTHING
+                elif out.is_first and not final and _FENCE_LINE.at(text, at) is not False:
+                    opening = None
             else:
                 line = fences.is_line_start and self.line_openers.decide(text, at, final=final)
                 opening = CallOpens(*line, is_line=True) if line else NOTHING if line is False else None
@@ -221,16 +228,6 @@ class Vocabulary:
             )
             self.note(text[at:], f"{', '.join(call_format.name for call_format in formats)}: {why}")
         return NOTHING
-
-    def _begins_in_fence(self, text: str, at: int, final: bool) -> bool | None:
-        """Return True if a call begins in the code fence at ``at``; None if more text is needed."""
-        position = _FENCE_LINE.match(text, at)
-        if position is None or position == len(text):
-            return None if not final and _FENCE_LINE.at(text, at) is not False else False
-        language = text[at:position].strip("`").strip().lower()
-        sets = (self.openers, self.line_openers) if language in _PLAIN_FENCES else (self.openers,)
-        verdicts = [openers.decide(text, position, final=final) for openers in sets]
-        return True if any(verdicts) else None if None in verdicts else False
 
     def _stray_closers(self, text: str, at: int, out: PieceWriter, final: bool) -> str | None:
         """Return closers without a call that stand here; empty for none, None if more text is needed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, cast
 
@@ -125,7 +125,23 @@ class LiteralReader:
             return [self.value(depth + 1) for _ in self.items(")")]
         if self.takes("{"):
             return self.pairs(depth)
-        return self._word()
+        number = _NUMBER.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+            return int(number.group()) if _WHOLE.fullmatch(number.group()) else SourceFloat(number.group())
+        word = _WORD.match(self.text, self.at)
+        if word is not None and word.group() in _WORDS:
+            self.at = word.end()
+            return _WORDS[word.group()]
+        bare = _BARE.match(self.text, self.at) if self.bare_text else None
+        if bare is None or not bare.group().strip():
+            raise UnreadableError("a value is missing or is not quoted")
+        # A delimiter that is missing at the beginning of the text still ends it.
+        ends = [position for mark in self.delimiters if (position := bare.group().find(mark)) >= 0]
+        text = bare.group()[: min(ends, default=None)]
+        self.at, self.repaired = self.at + len(text), True
+        self._skip_delimiters()
+        return text.strip()
 
     def pairs(self, depth: int = 0) -> dict[str, Any]:
         """Return keys and values up to the closing brace, which is read."""
@@ -157,11 +173,8 @@ class LiteralReader:
             if error is not None:
                 raise error
             return value
-        self.at, self.repaired = start, repaired
-        return self._bare_to_next_key()
-
-    def _bare_to_next_key(self) -> str:
-        start, depth = self.at, 0
+        # Words without quotes reach to the next key.
+        self.repaired, depth = repaired, 0
         for mark in _BARE_MARK.finditer(self.text, start):
             depth += mark.group() in ("{", "[")
             if mark.group() == ",":
@@ -232,25 +245,6 @@ class LiteralReader:
         self.at = ends[0] + 1
         return _ESCAPE.sub(_character, text)
 
-    def _word(self) -> Any:
-        number = _NUMBER.match(self.text, self.at)
-        if number is not None:
-            self.at = number.end()
-            return int(number.group()) if _WHOLE.fullmatch(number.group()) else SourceFloat(number.group())
-        word = _WORD.match(self.text, self.at)
-        if word is not None and word.group() in _WORDS:
-            self.at = word.end()
-            return _WORDS[word.group()]
-        bare = _BARE.match(self.text, self.at) if self.bare_text else None
-        if bare is None or not bare.group().strip():
-            raise UnreadableError("a value is missing or is not quoted")
-        # A delimiter that is missing at the beginning of the text still ends it.
-        ends = [position for mark in self.delimiters if (position := bare.group().find(mark)) >= 0]
-        text = bare.group()[: min(ends, default=None)]
-        self.at, self.repaired = self.at + len(text), True
-        self._skip_delimiters()
-        return text.strip()
-
     def _skip_delimiters(self) -> None:
         while any(self.takes(stray) for stray in self.delimiters):
             self.repaired = True
@@ -271,6 +265,9 @@ ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
 # Keys of OpenAI's interface without a meaning for the call.
 _IGNORED_KEYS = frozenset({"id", "type", "index", "call_id"})
 
+
+# OpenAI's message around its calls.
+WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call")
 
 # A single value without quotes in place of the object, as small models write it: ``"arguments": 12 * 34}``.
 _UNQUOTED = re.compile(
@@ -295,24 +292,17 @@ def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     body = _UNQUOTED.sub(_quote, body)
     starts = [position for position in (body.find("{"), body.find("[")) if position >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
-    values = [call for value in as_list(reading.value) or [reading.value] for call in _unwrap(value)]
+    values: list[Any] = []
+    for value in as_list(reading.value) or [reading.value]:
+        table = as_mapping(value)
+        inner = next((table[key] for key in WRAPPER_KEYS if key in table), None)
+        # An object that has nothing but calls.
+        is_wrapper = inner is not None and table.keys() <= {*WRAPPER_KEYS, "role", "content"}
+        values += (as_list(inner) or [inner]) if is_wrapper else [value]
     calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
     if not calls:
         raise UnreadableError("the call is not JSON object")
     return tuple(calls)
-
-
-# OpenAI's message around its calls.
-WRAPPER_KEYS = ("tool_calls", "tool_call", "function_call")
-
-
-def _unwrap(value: object) -> Sequence[Any]:
-    """Return the calls in an object that has nothing but them; any other value as it is."""
-    table = as_mapping(value)
-    inner = next((table[key] for key in WRAPPER_KEYS if key in table), None)
-    if inner is None or not table.keys() <= {*WRAPPER_KEYS, "role", "content"}:
-        return [value]
-    return as_list(inner) or [inner]
 
 
 def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:

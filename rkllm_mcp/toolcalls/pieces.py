@@ -43,20 +43,6 @@ class MissedCall:
     # Text since a marker at the beginning of a line; None if there was none, or if it is long ago.
     since_marker: list[str] | None = None
 
-    def meet_marker(self, *, is_line_start: bool) -> None:
-        """Take note of a marker that begins no call."""
-        self.has_marker = True
-        if self.since_marker is None and is_line_start:
-            self.since_marker = []
-
-    def add_text(self, text: str) -> None:
-        """Follow the text of the answer."""
-        self.refusal = ""
-        if self.since_marker is not None:
-            self.since_marker.append(text)
-            if sum(map(len, self.since_marker)) > _MAX_MISSED_CHARACTERS:
-                self.since_marker = None
-
 
 @dataclass
 class _HeldObject:
@@ -126,7 +112,12 @@ class PieceWriter:
         if text:
             self._text.append(text)
             self.fences.feed(text)
-            self.missed.add_text(text)
+            missed = self.missed
+            missed.refusal = ""
+            if missed.since_marker is not None:
+                missed.since_marker.append(text)
+                if sum(map(len, missed.since_marker)) > _MAX_MISSED_CHARACTERS:
+                    missed.since_marker = None
 
     def drop(self, raw: str) -> None:
         """Leave out what only separates or marks."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.messages import ToolCall, ToolSpec
@@ -27,34 +26,28 @@ def repeats_call(call: ToolCall, tool: ToolSpec, texts: Iterable[str]) -> bool:
     names = {call.name, tool.name, tool.wire_name, tool.qualified_name} - {""}
     arguments = _squeeze(json.dumps(call.arguments, ensure_ascii=False, default=str))
     raw = _squeeze(call.raw)
+    formats = (call_format for syntax in SYNTAXES.values() for call_format in syntax.formats)
+    every_form = Syntax("any", "", tuple(dict.fromkeys((*DEFAULT_FORMATS, *formats))), bare_anywhere=True)
     literals = {*([raw] if any(name in raw for name in names) else ()), *([arguments] if call.arguments else ())}
     for text in texts:
         # A model may repeat a text as it is, unescaped, or without its quotation marks.
         unescaped = html.unescape(text).replace("\\n", "\n").replace('\\"', '"')
         views = (text, unescaped, _QUOTATION.sub(" ", unescaped), unescaped.replace("`", " "))
         for view in dict.fromkeys(views):
-            if any(name in view for name in names):
-                squeezed = _squeeze(view)
-                calls = (
-                    _squeeze(json.dumps(earlier_call, ensure_ascii=False)) for earlier_call in _calls(view, tool, names)
-                )
-                if any(literal in squeezed for literal in literals) or arguments in calls:
-                    return True
+            if not any(name in view for name in names):
+                continue
+            squeezed = _squeeze(view)
+            if any(literal in squeezed for literal in literals):
+                return True
+            detector = Detector([replace(tool, name=name) for name in names], [every_form])
+            for event in (*detector.feed(view), *detector.finish()):
+                if isinstance(event, ToolCallDetected):
+                    earlier_arguments = json.dumps(event.arguments, ensure_ascii=False)
+                    if _squeeze(earlier_arguments) == arguments:
+                        return True
     return False
 
 
 def _squeeze(text: str) -> str:
     # Without backslashes as well: quotation marks may be escaped any number of times.
     return "".join(text.replace("\\", "").split())
-
-
-def _calls(text: str, tool: ToolSpec, names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the arguments of the calls of ``tool`` in ``text``, in any format."""
-    formats = dict.fromkeys(
-        (*DEFAULT_FORMATS, *(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
-    )
-    tools = [replace(tool, name=name) for name in names]
-    detector = Detector(tools, [Syntax("any", "", tuple(formats), bare_anywhere=True)])
-    for event in (*detector.feed(text), *detector.finish()):
-        if isinstance(event, ToolCallDetected):
-            yield event.arguments

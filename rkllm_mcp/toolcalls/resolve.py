@@ -81,7 +81,10 @@ class ToolCatalogue:
         tool = self.tool(call.name)
         if tool is None:
             raise RefusedError(self.unknown(call.name))
-        if call.mentions and not _is_certain(call, tool):
+        declared, arguments = as_mapping(tool.input_schema.get("properties")), as_mapping(call.arguments)
+        # Declared arguments that begin in the middle of a line, or that a value mentions and the call does not give.
+        doubtful = declared.keys() & {*call.inline, *(set(call.mentions) - arguments.keys())}
+        if call.mentions and declared and (doubtful or not arguments.keys() <= declared.keys()):
             again = f"Call again: {signature(tool)}"
             raise RefusedError(f"it is not clear where an argument ends; end each with its closing tag. {again}")
         try:
@@ -222,18 +225,8 @@ def _type_name(schema: Mapping[str, Any]) -> str:
     return "object" if "$ref" in schema else "any"
 
 
-def _is_certain(call: ParsedCall, tool: ToolSpec) -> bool:
-    """Return True if the call has only declared arguments, and mentions none in a value that is not given."""
-    declared, arguments = as_mapping(tool.input_schema.get("properties")), as_mapping(call.arguments)
-    if not declared:
-        return True
-    if declared.keys() & set(call.inline):
-        return False
-    return arguments.keys() <= declared.keys() and not ((set(call.mentions) - arguments.keys()) & declared.keys())
-
-
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
-    """Return the call's arguments as an object without wrappers, and True if they stood in another place."""
+    """Return the arguments as an object under the tool's own names, and True if names or structure had to change."""
     value, properties = call.arguments, as_mapping(tool.input_schema.get("properties"))
     if isinstance(value, str) and value.strip()[:1] not in {"", "{", "[", '"'} and len(properties) == 1:
         ((key, parameter),) = properties.items()
@@ -251,36 +244,25 @@ def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
         return dict(call.rest), bool(call.rest)
     if not isinstance(value, dict):
         raise MismatchError("", "must be a JSON object", value)
-    return _with_tools_names(cast("dict[str, Any]", value), call, properties)
-
-
-def _with_tools_names(
-    value: dict[str, Any], call: ParsedCall, properties: Mapping[str, Any]
-) -> tuple[dict[str, Any], bool]:
-    """Return the arguments under the tool's own names, and True if names or structure had to change."""
-    if call.as_text and len(value) == 1:
-        (key, text), *_ = value.items()
+    written = cast("dict[str, Any]", value)
+    if call.as_text and len(written) == 1:
+        (key, text), *_ = written.items()
         if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
             inner = _decode(text)
-            return (cast("dict[str, Any]", inner), True) if isinstance(inner, dict) else (value, False)
-    renamed = {_tools_name(key, properties): item for key, item in value.items()}
+            return (cast("dict[str, Any]", inner), True) if isinstance(inner, dict) else (written, False)
+    # Under the tool's own names: keywords have an underscore, tags may have quotes.
+    renamed: dict[str, Any] = {}
+    for key, item in written.items():
+        unmarked = key[:-1] if keyword.iskeyword(key[:-1]) and key.endswith("_") else ""
+        own_names = (name for name in (key, unmarked, key.strip("\"'")) if name in properties)
+        renamed[next(own_names, key)] = item
     if not call.positional:
-        return renamed, renamed.keys() != value.keys()
+        return renamed, renamed.keys() != written.keys()
     free = [key for key in properties if key not in renamed]
     # One value belongs to the first free argument; several values must match all free arguments, in order.
     if not free or (len(call.positional) > 1 and len(free) != len(call.positional)):
         raise MismatchError("", "must be given by name", list(call.positional))
     return {**renamed, **dict(zip(free, call.positional, strict=False))}, True
-
-
-def _tools_name(key: str, properties: Mapping[str, Any]) -> str:
-    """Return the property that ``key`` means: keywords have an underscore, tags may have quotes."""
-    if key in properties:
-        return key
-    for bare in (key[:-1] if keyword.iskeyword(key[:-1]) and key.endswith("_") else "", key.strip("\"'")):
-        if bare in properties:
-            return bare
-    return key
 
 
 def _decode(text: str) -> Any:
@@ -331,7 +313,7 @@ def resolve(
     if part.unended:
         if call_format.bare and catalogue.named_in(part.body) is None:
             return Outcome(part.raw, (Text(part.raw),))
-        events = (_failure(part.unended, part.raw, call_format, catalogue),)
+        events = (ToolCallFailed(part.raw, unreadable(part.unended, part.raw, call_format, catalogue)),)
     else:
         resolution = resolve_call(call_format, part.body, part.raw, catalogue)
         if call_format.bare and not resolution.named:
@@ -348,10 +330,6 @@ def resolve(
     return cut or Outcome(part.raw, events)
 
 
-def _failure(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
-    return ToolCallFailed(raw, unreadable(rule, raw, call_format, catalogue))
-
-
 def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
     """Return the outcome of the part up to a possible cut; None if a cut could take quoted text for calls."""
     behind_own = part.body.find(call_format.begins) + len(call_format.begins)
@@ -360,31 +338,24 @@ def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, 
     if closer is not None and not part.unended and closer.end() >= len(part.body.rstrip()):
         closer = None  # The part's own end is not a cut.
     if closer is not None:
-        return _cut_at_closer(part, closer, opener, call_format, catalogue)
+        position = len(part.lead) + closer.end()
+        raw, unread = part.raw[:position], part.raw[position:]
+        if not unread.strip() or closer.end() + len(unread) - len(unread.lstrip()) == opener:
+            # Where the end of a call is part of its body, the pattern has no group for a closer after it.
+            body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
+            resolution = resolve_call(call_format, body, raw, catalogue)
+            if resolution.sure:
+                return Outcome(raw, resolution.events, unread)
+        elif opener is not None:
+            return None  # Prose and then a call: both may be quoted in a string that was cut off later.
+        reason = unreadable("a string is not closed", raw, call_format, catalogue)
+        return Outcome(raw, (ToolCallFailed(raw, reason),), unread)
     if opener is None or part.unended != CUT_OFF:
         return None
     # An open string with a call in it: if only calls follow, the model left the string for the call; otherwise the
     # string may quote the call, and a quoted call must not be made.
     position = len(part.lead) + opener
     raw, unread = part.raw[:position], part.raw[position:]
-    return (
-        Outcome(raw, (_failure(INTERRUPTED, raw, call_format, catalogue),), unread)
-        if reader.only_calls(unread)
-        else None
-    )
-
-
-def _cut_at_closer(
-    part: ResolvedPart, closer: re.Match[str], opener: int | None, call_format: CallFormat, catalogue: ToolCatalogue
-) -> Outcome | None:
-    position = len(part.lead) + closer.end()
-    raw, unread = part.raw[:position], part.raw[position:]
-    if not unread.strip() or closer.end() + len(unread) - len(unread.lstrip()) == opener:
-        # Where the end of a call is part of its body, the pattern has no group for a closer after it.
-        body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
-        resolution = resolve_call(call_format, body, raw, catalogue)
-        if resolution.sure:
-            return Outcome(raw, resolution.events, unread)
-    elif opener is not None:
-        return None  # Prose and then a call: both may be quoted in a string that was cut off later.
-    return Outcome(raw, (_failure("a string is not closed", raw, call_format, catalogue),), unread)
+    if not reader.only_calls(unread):
+        return None
+    return Outcome(raw, (ToolCallFailed(raw, unreadable(INTERRUPTED, raw, call_format, catalogue)),), unread)

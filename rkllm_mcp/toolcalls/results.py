@@ -37,9 +37,14 @@ def result_text(result: Mapping[str, Any]) -> str:
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
     if structured is not None:
-        value = _unwrap(structured)
+        # The Python SDK wraps values that are not objects as {"result": …}: before 2026-07-28 results were objects.
+        table = as_mapping(structured)
+        value: Any = table["result"] if set(table) == {"result"} else structured
         written = value if isinstance(value, str) else to_json(value)
-        if not texts or _repeats(blocks, structured):
+        # Blocks that repeat it are one JSON text, or one text for each element of a list.
+        is_text = all(block.get("type") == "text" for block in blocks)
+        parsed = [_parse(str(block.get("text", ""))) for block in blocks] if is_text else []
+        if not texts or parsed in ([structured], [value]) or (len(parsed) > 1 and parsed == value):
             texts = [written]
         elif sum(map(len, texts)) <= _ENOUGH_CHARS and not _is_needless(texts, result, value):
             texts.append(written)
@@ -118,22 +123,6 @@ def _first(parts: Mapping[str, Any], names: Sequence[str], kind: type | tuple[ty
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     """Return the JSON of a ``tools/call`` result with one text."""
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
-
-
-def _unwrap(structured: Any) -> Any:
-    # The Python SDK wraps values that are not objects as {"result": …}: results had to be objects before 2026-07-28.
-    if isinstance(structured, dict) and structured.keys() == {"result"}:
-        return cast("dict[str, Any]", structured)["result"]
-    return cast("Any", structured)
-
-
-def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
-    """Return True if the blocks repeat the structured content: as one JSON text, or as one text per list element."""
-    if any(block.get("type") != "text" for block in blocks):
-        return False
-    texts = [_parse(str(block.get("text", ""))) for block in blocks]
-    value = _unwrap(structured)
-    return texts in ([structured], [value]) or (len(texts) > 1 and texts == value)
 
 
 def _is_needless(texts: Sequence[str], result: Mapping[str, Any], value: Any) -> bool:

@@ -116,25 +116,20 @@ class BracketScanner:
                 self._string.quote, self._inner_closed = quote, False
                 at += len(quote)
                 continue
+            if text[at] in self._opening:
+                self._depth += 1
+                self._inner_closed = False
+            elif text[at] in self._closing:
+                self._depth -= 1
+                self._inner_closed = self._depth == 1
+                if self._depth <= 0:
+                    return ScanState.COMPLETE, at + 1
             at += 1
-            if self._meets(text[at - 1]):
-                return ScanState.COMPLETE, at
         return ScanState.MORE, len(text)
 
     def may_end(self) -> bool:
         """Return True if only the last bracket is missing, and everything inside it is closed."""
         return not self._string.quote and self._depth == 1 and self._inner_closed
-
-    def _meets(self, character: str) -> bool:
-        """Process one structural character; return True if it ends the value."""
-        if character in self._opening:
-            self._depth += 1
-            self._inner_closed = False
-        elif character in self._closing:
-            self._depth -= 1
-            self._inner_closed = self._depth == 1
-            return self._depth <= 0
-        return False
 
 
 json_scanner = partial(BracketScanner, brackets=("{[", "}]"), triple_quotes=False)
@@ -144,28 +139,24 @@ python_scanner = partial(BracketScanner, brackets=("{[(", "}])"), triple_quotes=
 """Return the scanner of one Python-like call, or of a list of calls."""
 
 
-@dataclass(eq=False)
-class NamedJsonScanner:
+class NamedJsonScanner(BracketScanner):
     """Scanner of one JSON object after a head that names the tool: ``get_weather[ARGS]{…}``."""
 
-    boundary: Markers
-    _json: BracketScanner | None = None
+    def __init__(self, boundary: Markers) -> None:
+        super().__init__(boundary, ("{[", "}]"), triple_quotes=False)
+        self._is_in_head = True
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
         """Continue at ``start``."""
-        if self._json is None:
+        if self._is_in_head:
             brace = text.find("{", start)
-            marker = self.boundary.search(text, start)
+            marker = self._boundary.search(text, start)
             if marker is not None and not 0 <= brace < marker[0]:
                 return (ScanState.BROKEN if marker[1] else ScanState.MORE), marker[0]
             if brace < 0:
                 return ScanState.MORE, len(text)
-            self._json, start = json_scanner(self.boundary), brace
-        return self._json.scan(text, start)
-
-    def may_end(self) -> bool:
-        """Return True if only the last bracket is missing, and everything inside it is closed."""
-        return self._json is not None and self._json.may_end()
+            self._is_in_head, start = False, brace
+        return super().scan(text, start)
 
 
 class BraceScanner(Scanner):
@@ -203,8 +194,13 @@ class BraceScanner(Scanner):
                     if marker is not False:
                         return (ScanState.BROKEN if marker else ScanState.MORE), at
                 went_to = at + 1
-                if self._meets(text[at]):
-                    return ScanState.COMPLETE, went_to
+                if text[at] in "{[":
+                    self._depth += 1
+                elif text[at] in "}]":
+                    self._depth -= 1
+                    if self._depth <= 0:
+                        return ScanState.COMPLETE, went_to
+                self._fresh = text[at] in "{[,:" and self._depth > 0
             if went_to is None:
                 return ScanState.MORE, at
             at = went_to
@@ -238,15 +234,6 @@ class BraceScanner(Scanner):
             return position if position > at else None
         length, self._delimiter = len(self._delimiter), ""
         return position + length
-
-    def _meets(self, character: str) -> bool:
-        if character in "{[":
-            self._depth += 1
-        elif character in "}]":
-            self._depth -= 1
-            return self._depth <= 0
-        self._fresh = character in "{[,:" and self._depth > 0
-        return False
 
 
 Span = tuple[int, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -38,48 +38,38 @@ def may_run_long(pattern: str, length: int) -> bool:
         return True
     plain = _ESCAPED_OR_SET.sub("x", pattern)
     starts = 1 if plain.startswith("^") and "|" not in plain else length + 1
-    return starts * _ways(plain, length) > _MOST_WAYS
-
-
-def _ways(plain: str, length: int) -> int:
-    """Return the number of ways to try a pattern at one position, at most the limit plus one."""
-    # For each open group the ways of its finished choices, and of the present one up to the last item and with it.
+    # The ways to try the pattern at one position: for each open group those of its finished choices, and of the present
+    # one up to the last item and with it; at most the limit plus one.
     groups: list[list[int]] = [[0, 1, 1]]
     for match in _TOKEN.finditer(plain):
         item, group = match.group(), groups[-1]
+        mark, least, comma, most = match.group(1, 2, 3, 4)
         if item.startswith("("):
             groups.append([0, 1, 1])
         elif item == ")" and len(groups) > 1:
             finished, before, last = groups.pop()
-            groups[-1][1] = _cap(groups[-1][1] * groups[-1][2])
-            groups[-1][2] = _cap(finished + before * last)
+            groups[-1][1] *= groups[-1][2]
+            groups[-1][2] = finished + before * last
         elif item == "|":
-            groups[-1] = [_cap(group[0] + group[1] * group[2]), 1, 1]
-        elif match.group(1):
-            least, most = _times(match)
-            most = min(most, length)
-            choices = 1 if least >= most else most - least + 1
-            group[2] = choices if group[2] == 1 else _cap(choices * group[2] ** min(most, 32))
+            groups[-1] = [group[0] + group[1] * group[2], 1, 1]
+        elif mark:
+            # The numbers of repetitions; braces with nothing in them are text.
+            if mark == "?":
+                times = 0, 1
+            elif mark not in {"*", "+"} and not (least or comma):
+                times = 1, 1
+            elif mark in {"*", "+"} or (comma and not most) or len(least) > 6 or len(most) > 6:
+                times = 0, _WITHOUT_END
+            else:
+                times = int(least or 0), int(most if comma else least)
+            at_most = min(times[1], length)
+            choices = 1 if times[0] >= at_most else at_most - times[0] + 1
+            group[2] = choices if group[2] == 1 else choices * group[2] ** min(at_most, 32)
         else:
-            group[1], group[2] = _cap(group[1] * group[2]), 1
+            group[1], group[2] = group[1] * group[2], 1
+        groups[-1] = [min(ways, _MOST_WAYS + 1) for ways in groups[-1]]
     finished, before, last = groups[0]
-    return _cap(finished + before * last) if len(groups) == 1 else _MOST_WAYS + 1
-
-
-def _times(quantifier: re.Match[str]) -> tuple[int, int]:
-    """Return the minimum and maximum number of repetitions."""
-    mark, least, comma, most = quantifier.group(1, 2, 3, 4)
-    if mark == "?":
-        return 0, 1
-    if mark not in {"*", "+"} and not (least or comma):
-        return 1, 1  # Braces with nothing in them are text.
-    if mark in {"*", "+"} or (comma and not most) or len(least) > 6 or len(most) > 6:
-        return 0, _WITHOUT_END
-    return int(least or 0), int(most if comma else least)
-
-
-def _cap(ways: int) -> int:
-    return min(ways, _MOST_WAYS + 1)
+    return len(groups) > 1 or starts * (finished + before * last) > _MOST_WAYS
 
 
 Schema = Mapping[str, Any]
@@ -499,19 +489,27 @@ class _Walk:
             for name, inner in as_mapping(value).items():
                 self.visit(inner, (here, name), depth + 1)
             return 0
+        # The subschemas of the keyword, each with its name or index.
+        subschemas: Iterable[tuple[Any, Any]] = ()
+        if keyword in _NAMED:
+            # In older drafts a name may depend on others instead of on a schema.
+            subschemas = ((name, inner) for name, inner in as_mapping(value).items() if not isinstance(inner, list))
+        elif keyword in _LISTED or (keyword == "items" and isinstance(value, list)):
+            subschemas = enumerate(as_list(cast("Any", value)))
+        elif keyword in _SINGLE:
+            subschemas = ((None, value),)
         size = 0
-        for name, inner in _inner(keyword, value):
+        for name, inner in subschemas:
             size += self.visit(inner, (here, name) if name is not None else here, depth + 1)
             if size > MOST_NODES:
                 raise SchemaCostError(_TOO_LARGE)
         return size
 
     def _check(self, keyword: str, value: Any, path: tuple[Any, ...], *, is_root: bool) -> None:
-        rule = _RULES.get(keyword)
         if keyword == "items" and isinstance(value, list) and self._is_current:
             raise _schema_error(path, f"{_short(cast('object', value))} is not of type 'object', 'boolean'")
         value = cast("Any", value)
-        if rule is not None and (problem := rule(value)):
+        if problem := _problem_of(keyword, value):
             raise _schema_error(path, problem)
         if keyword == "$schema" and not is_root and isinstance(value, str):
             # Each would need its own kind of validator, whose references are not counted.
@@ -543,17 +541,6 @@ def _short(value: object) -> str:
     return shorten(text, 80)
 
 
-def _inner(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
-    """Return the subschemas of a keyword, each with its name or index."""
-    if keyword in _NAMED:
-        # In older drafts a name may depend on others instead of on a schema.
-        yield from ((name, inner) for name, inner in as_mapping(value).items() if not isinstance(inner, list))
-    elif keyword in _LISTED or (keyword == "items" and isinstance(value, list)):
-        yield from enumerate(cast("list[Any]", value) if isinstance(value, list) else ())
-    elif keyword in _SINGLE:
-        yield None, value
-
-
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies"})
 _LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -563,52 +550,46 @@ _SINGLE = frozenset(
 )
 
 
-def _rule(problem: str, fits: Callable[[Any], bool]) -> Callable[[Any], str]:
-    """Return the rule that a value of a keyword fits; it returns the problem of one that does not."""
-    return lambda value: "" if fits(value) else f"{_short(value)} is {problem}"
-
-
-def _type_check(name: str, *kinds: type) -> Callable[[Any], str]:
-    return _rule(
-        f"not of type {name!r}",
-        lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)),
-    )
-
-
-def _names(value: Any) -> str:
-    if problem := _LIST(value):
-        return problem
-    return "" if all(isinstance(name, str) for name in value) else "not every name is a string"
-
-
-def _type_rule(value: Any) -> str:
-    names = cast("list[Any]", value) if isinstance(value, list) else [value]
-    unknown = [name for name in names[:_ITEMS_OF_NODE] if name not in _TYPES]
-    return f"{_short(unknown[0])} is no type" if unknown else ""
-
-
-def _dependent_rule(value: Any) -> str:
-    return _OBJECT(value) or next(filter(None, (_names(names) for names in as_mapping(value).values())), "")
-
-
-_OBJECT, _LIST = _type_check("object", dict), _type_check("array", list)
-_STRING, _NUMBER = _type_check("string", str), _type_check("number", int, float)
-_COUNT = _rule("no count", lambda value: isinstance(value, (int, float)) and value >= 0 and value == int(value))
-_RULES: Mapping[str, Callable[[Any], str]] = {
-    **dict.fromkeys(_DEFINITIONS | _NAMED, _OBJECT),
-    **dict.fromkeys(_LISTED, _rule("no list of schemas", lambda value: bool(as_list(value)))),
-    **dict.fromkeys((*_REFERENCES, "$schema", "$id", "$anchor", "$comment", "pattern", "format", "title"), _STRING),
-    **dict.fromkeys(("description", "$dynamicAnchor", "contentEncoding", "contentMediaType"), _STRING),
-    **dict.fromkeys(("minimum", "maximum"), _NUMBER),
+_NUMBER_TYPES = (int, float)
+# The types of a keyword's value: their name in JSON Schema, and Python's.
+_KEYWORD_TYPES: Mapping[str, tuple[str, tuple[type, ...]]] = {
+    **dict.fromkeys(_DEFINITIONS | _NAMED | {"dependentRequired"}, ("object", (dict,))),
+    **dict.fromkeys(("required", "enum", "examples"), ("array", (list,))),
+    **dict.fromkeys((*_REFERENCES, "$schema", "$id", "$anchor", "$comment", "pattern", "format"), ("string", (str,))),
+    **dict.fromkeys(("title", "description", "$dynamicAnchor"), ("string", (str,))),
+    **dict.fromkeys(("contentEncoding", "contentMediaType"), ("string", (str,))),
+    **dict.fromkeys(("minimum", "maximum"), ("number", _NUMBER_TYPES)),
     # A boolean in draft 4.
-    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), _type_check("number", int, float, bool)),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _COUNT),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _type_check("boolean", bool)),
-    "type": _type_rule,
-    "required": _names,
-    "enum": _LIST,
-    "examples": _LIST,
-    "multipleOf": _rule("no number above 0", lambda value: not _NUMBER(value) and value > 0),
-    "dependentRequired": _dependent_rule,
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), ("number", (*_NUMBER_TYPES, bool))),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), ("boolean", (bool,))),
 }
+_COUNTS = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"}
+)
+
+
+def _problem_of(keyword: str, value: Any) -> str:
+    """Return what is wrong with the value of a keyword; empty if nothing is, or no rule is known."""
+    type_name, kinds = _KEYWORD_TYPES.get(keyword, ("", (object,)))
+    if not isinstance(value, kinds) or (type_name and isinstance(value, bool) and bool not in kinds):
+        return f"{_short(value)} is not of type {type_name!r}"
+    if keyword in _LISTED and not as_list(value):
+        return f"{_short(value)} is no list of schemas"
+    if keyword in _COUNTS and not (isinstance(value, _NUMBER_TYPES) and value >= 0 and value == int(value)):
+        return f"{_short(value)} is no count"
+    is_number = isinstance(value, _NUMBER_TYPES) and not isinstance(value, bool)
+    if keyword == "multipleOf" and not (is_number and value > 0):
+        return f"{_short(value)} is no number above 0"
+    if keyword == "type":
+        type_names = cast("list[Any]", value) if isinstance(value, list) else [value]
+        unknown = [name for name in type_names[:_ITEMS_OF_NODE] if name not in _TYPES]
+        return f"{_short(unknown[0])} is no type" if unknown else ""
+    lists_of_names: list[Any] = [value] if keyword == "required" else []
+    if keyword == "dependentRequired":
+        lists_of_names += as_mapping(value).values()
+    for names in lists_of_names:
+        if not isinstance(names, list):
+            return f"{_short(names)} is not of type 'array'"
+        if not all(isinstance(name, str) for name in cast("list[Any]", names)):
+            return "not every name is a string"
+    return ""

@@ -226,6 +226,7 @@ class ThinkingMarks:
         self.anywhere = tuple(mark for tags in families if tags.anywhere for mark in (tags.opener, tags.closer))
         # The family of each mark.
         self.owners = {mark: tags for tags in families for mark in (tags.opener, tags.closer)}
+        self._openers = [mark for mark, tags in self.owners.items() if mark == tags.opener]
 
     def closers(self, tags: ThinkingTags | None) -> tuple[str, ...]:
         """Return the marks that end the thinking begun by ``tags``; None means that the prompt began it."""
@@ -233,11 +234,9 @@ class ThinkingMarks:
 
     def standing(self, text: str, *, openers_only: bool) -> ThinkingTags | None:
         """Return the family of the mark that ``text`` begins with."""
-        return next((self.owners[mark] for mark in self._leading(openers_only) if text.startswith(mark)), None)
+        marks = self._openers if openers_only else self.owners
+        return next((self.owners[mark] for mark in marks if text.startswith(mark)), None)
 
     def may_begin(self, text: str, *, openers_only: bool) -> bool:
         """Return True if ``text`` may be the beginning of a mark."""
-        return any(mark.startswith(text) for mark in self._leading(openers_only))
-
-    def _leading(self, openers_only: bool) -> list[str]:
-        return [mark for mark, tags in self.owners.items() if mark == tags.opener or not openers_only]
+        return any(mark.startswith(text) for mark in (self._openers if openers_only else self.owners))

@@ -74,6 +74,7 @@ class TagReader:
         raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
 
     def _values(self, pairs: Iterable[tuple[str, str]], *, repeats: bool) -> dict[str, str]:
+        """Return the arguments, given as heads and texts between the tags, without the frames of their values."""
         arguments = [(self._name_of(head), text, self._closed_once(text)) for head, text in pairs]
         if not all(key for key, _, _ in arguments):
             raise UnreadableError("an argument has no name")
@@ -89,7 +90,15 @@ class TagReader:
                     f"'{key}' has {self.tags.arguments[0].closes}> twice at its end; if one of them is a part of "
                     "the value, write an empty line behind that one"
                 )
-            values[key] = self._value(once)
+            # The frame is the first line break, and then the last.
+            begin = 2 if once.startswith("\r\n") else once.startswith("\n")
+            end = len(once) - (0 if not begin else 2 if once.endswith("\r\n") else once.endswith("\n"))
+            values[key] = once[begin : max(begin, end)]
+            if self.tags.cdata and "<![CDATA[" in once:
+                bare = once.strip()
+                # White space around a CDATA section is its frame.
+                is_cdata = bare.startswith("<![CDATA[") and bare.endswith("]]>")
+                values[key] = _CDATA.sub(r"\1", bare if is_cdata else values[key])
         return values
 
     def _closed_once(self, value: str) -> str:
@@ -179,19 +188,6 @@ class TagReader:
         """Return the name in the head of an argument, or nothing."""
         bare = _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
         return _attribute(head) if self.tags.quoted else bare
-
-    def _value(self, text: str) -> str:
-        """Return the value between the tags of an argument, without its frame."""
-        # The frame is the first line break, and then the last.
-        begin = 2 if text.startswith("\r\n") else text.startswith("\n")
-        end = len(text) - (0 if not begin else 2 if text.endswith("\r\n") else text.endswith("\n"))
-        framed = text[begin : max(begin, end)]
-        if not self.tags.cdata or "<![CDATA[" not in text:
-            return framed
-        bare = text.strip()
-        # White space around a CDATA section is its frame.
-        is_cdata = bare.startswith("<![CDATA[") and bare.endswith("]]>")
-        return _CDATA.sub(r"\1", bare if is_cdata else framed)
 
 
 def _attribute(head: str) -> str:
