@@ -6,15 +6,15 @@ turn ─▶ ReturnCalls ─▶ the client, or a correction for the model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from rkllm_mcp.agent.call_check import CallCheck
 from rkllm_mcp.agent.facts import calls_with_results
-from rkllm_mcp.agent.offers import Offer, card_of
-from rkllm_mcp.agent.repairs import required_arguments, usable_arguments
+from rkllm_mcp.agent.offers import IS_LIKELY, Offer, card_of
+from rkllm_mcp.agent.repairs import known_arguments, required_arguments, usable_arguments
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet, outcome
 from rkllm_mcp.catalogue import status_line, translate
 from rkllm_mcp.events import Event, Sources, ToolCallDetected, ToolCallFailed, ToolFinished, ToolProgress
@@ -49,30 +49,6 @@ class RoundOutcome:
     has_news: bool = False  # True if a call had a new result
     without_tools: WithoutTools = ""  # its calls are not made
     begins: ForcedTool | None = None  # the tool whose call the host begins in the next round
-
-
-class CallHandler(Protocol):
-    """Handles the calls of one answer: ``RunCalls`` for the host's tools, ``ReturnCalls`` for a client's.
-
-    Attributes:
-        tool_set: the available tools.
-        keeps_forced_tool: every round has the forced tool; otherwise the first only.
-        shows_with_question: the tools are shown with the question that may need them, instead of a list.
-        has_last_round: at a limit, one more round without calls follows; otherwise the answer ends.
-    """
-
-    tool_set: ToolSet
-    keeps_forced_tool: bool
-    has_last_round: bool
-    shows_with_question: bool
-
-    def shown(self, event: Event, *, may_call: bool) -> Event | None:
-        """Return the event to emit during a round; None for no event."""
-        ...
-
-    async def resolve(self, turn: Turn) -> RoundOutcome:
-        """Handle the calls and failures of a turn."""
-        ...
 
 
 @dataclass(eq=False)
@@ -122,7 +98,19 @@ class CallRunner:
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of a round and return their results in the order of the calls."""
-        for batch in self._batches(calls):
+        # Of calls that follow each other, those that may run at the same time.
+        batches: list[list[ToolCall]] = []
+        was_safe = False
+        for call in calls:
+            tool = self.tool_set.by_name.get(call.name)
+            only_reads = tool is not None and tool.read_only is True
+            is_safe = self.parallel if isinstance(self.parallel, bool) else only_reads
+            if was_safe and is_safe:
+                batches[-1].append(call)
+            else:
+                batches.append([call])
+            was_safe = is_safe
+        for batch in batches:
             different: dict[str, ToolCall] = {}
             for call in batch:
                 different.setdefault(self.tool_set.key(call.name, call.arguments), call)
@@ -132,23 +120,6 @@ class CallRunner:
                 if call.id not in self.finished:
                     await self._run_call(call)
         return [self.finished[call.id] for call in calls]
-
-    def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
-        """Yield the calls in order, in batches that may run at the same time."""
-        batch: list[ToolCall] = []
-        for call in calls:
-            if batch and not (self._is_safe(batch[-1]) and self._is_safe(call)):
-                yield batch
-                batch = []
-            batch.append(call)
-        if batch:
-            yield batch
-
-    def _is_safe(self, call: ToolCall) -> bool:
-        if isinstance(self.parallel, bool):
-            return self.parallel
-        tool = self.tool_set.by_name.get(call.name)
-        return tool is not None and tool.read_only is True
 
     async def _run_call(self, call: ToolCall) -> None:
         if (earlier := self.results.get(self.tool_set.key(call.name, call.arguments))) is not None:
@@ -271,11 +242,26 @@ class RunCalls:
         keys = {self.tool_set.key(call.name, call.arguments) for call in turn.calls}
         is_repetition = count > 0 and not turn.failures and keys <= self._runner.results.keys()
         news_before = self._runner.news
-        results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
-        if results and (failure := self._after_failure(turn, results, is_repetition=is_repetition)) is not None:
-            return failure
+        refusals = (ToolResult("", "tool_call", failure.reason, is_error=True) for failure in turn.failures)
+        results = (*await self._runner.run(turn.calls), *refusals)
+        has_facts = any(not result.is_error for result in self._runner.finished.values())
+        if results and self.offer is not None and not has_facts and all(map(has_failed, results)):
+            # Nothing but failed calls, where the host offers the tools.
+            self._failed_rounds += 1
+            tried = [call.name for call in turn.calls]
+            following = self.offer.after(tried or [self.offer.begins])
+            if self._failed_rounds > 1 and not self._runner.finished and not self._is_forced:
+                # The host's guess is taken back: the model did not write a call in two rounds.
+                return RoundOutcome(without_tools="words")
+            if self._failed_rounds > 1 or is_repetition or following is None:
+                return RoundOutcome(results, without_tools="failure")
+            language = language_of_text(self._request)
+            card = card_of(following.in_language(language))
+            other = translate("model.other_tool", language, tool=signature(card))
+            is_shown = following.name in tried
+            begins = ForcedTool(following.name, opens_arguments=True)
+            return RoundOutcome(results, () if is_shown else (other,), begins=begins)
         if is_repetition:
-            has_facts = any(not result.is_error for result in self._runner.finished.values())
             return RoundOutcome(without_tools="facts") if has_facts else RoundOutcome(results, without_tools="failure")
         tools_of_calls = ((self.tool_set.by_name.get(call.name), call.id) for call in turn.calls)
         notes = self._instructions.after(
@@ -283,26 +269,6 @@ class RunCalls:
         )
         has_news = self._runner.news > news_before
         return RoundOutcome(results, tuple(notes), has_news=has_news)
-
-    def _after_failure(self, turn: Turn, results: Sequence[ToolResult], *, is_repetition: bool) -> RoundOutcome | None:
-        """Return the outcome of a round of nothing but failed calls, where the host offers the tools."""
-        has_succeeded = any(not result.is_error for result in self._runner.finished.values())
-        if self.offer is None or has_succeeded or not all(map(has_failed, results)):
-            return None
-        self._failed_rounds += 1
-        tried = [call.name for call in turn.calls]
-        following = self.offer.after(tried or [self.offer.begins])
-        if self._failed_rounds > 1 and not self._runner.finished and not self._is_forced:
-            # The host's guess is taken back: the model did not write a call in two rounds.
-            return RoundOutcome(without_tools="words")
-        if self._failed_rounds > 1 or is_repetition or following is None:
-            return RoundOutcome(tuple(results), without_tools="failure")
-        language = language_of_text(self._request)
-        card = card_of(following.in_language(language))
-        other = translate("model.other_tool", language, tool=signature(card))
-        is_shown = following.name in tried
-        notes = () if is_shown else (other,)
-        return RoundOutcome(tuple(results), notes, begins=ForcedTool(following.name, opens_arguments=True))
 
     async def call_known(self, conversation: Conversation, options: ModelOptions) -> str:
         """Make the likely calls whose arguments the question gives, one by one, until one succeeds.
@@ -312,7 +278,17 @@ class RunCalls:
         """
         if self.offer is None or options.tool_choice != "auto" or options.continues:
             return ""
-        for tool, arguments in self.offer.known_calls():
+        words = self.offer.words
+        for guess in self.offer.guesses if self.offer.begins else ():
+            tool = guess.tool
+            if guess.probability < IS_LIKELY or tool.read_only is not True:
+                continue
+            if tool.question_argument:
+                arguments = {tool.question_argument: words}
+            else:
+                arguments = known_arguments(tool, words, guess.known, takes_more=guess.takes_more)
+            if arguments is None:
+                continue
             call = ToolCall(conversation.next_call_id(), tool.name, arguments)
             self._sink.feed([ToolCallDetected(call.name, arguments, id=call.id, server=tool.server)])
             results = await self._runner.run([call])
@@ -394,9 +370,20 @@ class ReturnCalls:
                 self._sink.feed(withheld)
             return RoundOutcome()
         if turn.failures or not self._must_call:
-            return RoundOutcome(_refusals(turn.failures))
+            refusals = (ToolResult("", "tool_call", failure.reason, is_error=True) for failure in turn.failures)
+            return RoundOutcome(tuple(refusals))
         return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
 
 
-def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
-    return tuple(ToolResult("", "tool_call", failure.reason, is_error=True) for failure in failures)
+CallHandler: TypeAlias = RunCalls | ReturnCalls
+"""Handles the calls of one answer.
+
+Its ``shown`` returns the event to emit during a round, None for no event; ``resolve`` handles the calls and failures of
+a turn.
+
+Attributes:
+    tool_set: the available tools.
+    keeps_forced_tool: every round has the forced tool; otherwise the first only.
+    shows_with_question: the tools are shown with the question that may need them, instead of a list.
+    has_last_round: at a limit, one more round without calls follows; otherwise the answer ends.
+"""

@@ -334,10 +334,23 @@ async def answer_without_tools(
             key = "answer.only_results" if facts else "answer.no_answer_in_rounds"
             text = translate_for(key, conversation, facts=facts)
             sink.feed([Text(text)])
-        elif kind == "facts" and calls.has_last_round and (more := _results_behind(turn, conversation)):
-            # Not in the conversation, where small models copy its form into their next answers.
-            sink.feed([Text(more)])
-            await sink.drain()
+        elif kind == "facts" and calls.has_last_round:
+            # The results are shown after an answer from them that may differ.
+            answer, facts = turn.message.text.strip(), facts_of(conversation)
+            sources = (source for result in last_results(conversation) for source in result.sources or ())
+            passages, more = [source["passage"] for source in sources], ""
+            is_data = answer.startswith(("{", "["))
+            # Of several values a small model takes another one, which is in the facts too.
+            may_be_another = "\n" in facts and facts not in answer
+            question = last_question(conversation).text
+            if passages and answer:
+                more = passages_behind(passages, conversation)
+            elif facts and not is_data and (may_be_another or may_differ(answer, facts, question)):
+                more = translate_for("answer.result", conversation, facts=shorten(facts, _MOST_SHOWN_CHARS))
+            if more:
+                # Not in the conversation, where small models copy its form into their next answers.
+                sink.feed([Text(more)])
+                await sink.drain()
     finally:
         conversation.unpaid_tokens = reduced.unpaid_tokens
         last = reduced.messages[-1] if reduced.messages[-1].role == "assistant" else Message("assistant")
@@ -346,20 +359,6 @@ async def answer_without_tools(
         text = "\n\n".join(filter(None, (begun, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
     return replace(turn, message=conversation.messages[-1], failures=())
-
-
-def _results_behind(turn: Turn, conversation: Conversation) -> str:
-    """Return the results to show after an answer from them that may differ; empty if it does not."""
-    answer, facts = turn.message.text.strip(), facts_of(conversation)
-    passages = [source["passage"] for result in last_results(conversation) for source in result.sources or ()]
-    if passages and answer:
-        return passages_behind(passages, conversation)
-    is_data = answer.startswith(("{", "["))
-    # Of several values a small model takes another one, which is in the facts too.
-    may_be_another = "\n" in facts and facts not in answer
-    if is_data or not facts or not (may_be_another or may_differ(answer, facts, last_question(conversation).text)):
-        return ""
-    return translate_for("answer.result", conversation, facts=shorten(facts, _MOST_SHOWN_CHARS))
 
 
 def passages_behind(passages: Sequence[str], conversation: Conversation) -> str:

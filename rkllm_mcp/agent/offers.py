@@ -12,11 +12,10 @@ is built: all but ``fresh7.txt``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rkllm_mcp.agent.repairs import known_arguments
 from rkllm_mcp.catalogue import read_catalogue, translate
 from rkllm_mcp.messages import ToolSpec, as_list, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
@@ -96,18 +95,6 @@ class Offer:
         percent = round(100 * best.probability)
         return translate("answer.begins", language, tool=best.tool.name, percent=percent, evidence=evidence)
 
-    def known_calls(self) -> Iterator[tuple[ToolSpec, Mapping[str, Any]]]:
-        """Yield the likely tools whose arguments the question gives, with these, if the host begins a call."""
-        for guess in self.guesses if self.begins else ():
-            tool = guess.tool
-            if guess.probability >= IS_LIKELY and tool.read_only is True:
-                arguments_of_words = {tool.question_argument: self.words} if tool.question_argument else None
-                arguments = arguments_of_words or known_arguments(
-                    tool, self.words, guess.known, takes_more=guess.takes_more
-                )
-                if arguments is not None:
-                    yield tool, arguments
-
     def after(self, tried: Sequence[str]) -> ToolSpec | None:
         """Return the tool to call after those that were ``tried`` and failed: a likely other one, else the last."""
         untried = (guess for guess in self.guesses if guess.tool.name not in tried)
@@ -166,35 +153,25 @@ def offer_of(evidence: Sequence[ToolEvidence], followed: str = "") -> Offer:
         takes_more = bool(candidate.optional)
         guesses.append(Guess(candidate.tool, probability, tuple(reasons), lacks, takes_more, candidate.known))
     best = sorted(guesses, key=lambda guess: -guess.probability)
-    if best and _of_alternatives(best) >= _needed_probability(best[0]) and best[0].tool.read_only is True:
-        return Offer(tuple(best), best[0].tool.name)
+    if best and best[0].tool.read_only is True:
+        guess, tool = best[0], best[0].tool
+        # With it count those of its server that read the same words for the same value.
+        probability = sum(
+            other.probability
+            for other in best
+            if other is guess
+            or (
+                other.tool.server == tool.server
+                and other.tool.question_argument == tool.question_argument
+                and tool.question_argument in as_list(other.tool.input_schema.get("required"))
+            )
+        )
+        is_enough = bool(set(guess.reasons) - _LOOSE) and (not guess.lacks or "followed" in guess.reasons)
+        if is_enough and probability >= BEGINS:
+            return Offer(tuple(best), tool.name)
     # Tools that may change something, and those that do not read a question themselves, are the model's own choice.
     shown = (guess for guess in best if not guess.tool.question_argument and set(guess.reasons) - _LOOSE)
     return Offer(tuple(guess for guess in shown if not guess.lacks or guess.probability >= BEGINS))
-
-
-def _of_alternatives(guesses: Sequence[Guess]) -> float:
-    """Return the probability of the best tool with those of its server that read the same words for the same value."""
-    best = guesses[0].tool
-    return sum(
-        guess.probability
-        for guess in guesses
-        if guess.tool is best
-        or (
-            guess.tool.server == best.server
-            and guess.tool.question_argument == best.question_argument
-            and best.question_argument in as_list(guess.tool.input_schema.get("required"))
-        )
-    )
-
-
-def _needed_probability(guess: Guess) -> float:
-    """Return the probability from which on the host begins a call."""
-    if guess.lacks and "followed" not in guess.reasons:
-        return math.inf
-    if not set(guess.reasons) - _LOOSE:
-        return math.inf
-    return BEGINS
 
 
 def offer_of_all(tools: Sequence[ToolSpec]) -> Offer:

@@ -48,13 +48,21 @@ class PendingRequests:
         # A request with its response stays until ``ask`` runs again: a second response would seem to count.
         return tuple(question for question, answer in self._open.values() if not answer.done())
 
-    def decide(self, question_id: str, decision: Decision) -> bool:
-        """Respond to an approval request; return False if none with this id is open."""
-        return self._set_response(question_id, Approval, decision)
+    def respond(self, question_id: str, response: Decision | ElicitationAnswer) -> bool:
+        """Respond to an approval request or, with an answer to one, to an elicitation request.
 
-    def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """Respond to an elicitation request; return False if none with this id is open."""
-        return self._set_response(question_id, Elicitation, answer)
+        Returns:
+            False if no request of that kind with this id is open.
+        """
+        question, answer = self._open.get(question_id, (None, None))
+        if (
+            answer is None
+            or answer.done()
+            or isinstance(question, Elicitation) != isinstance(response, ElicitationAnswer)
+        ):
+            return False
+        answer.set_result(response)
+        return True
 
     async def wait_until_settled(self, question_id: str) -> None:
         """Wait until a request is closed: answered, timed out, or its answer was stopped."""
@@ -78,7 +86,20 @@ class PendingRequests:
             sink.feed([question])
             response = None
             with anyio.move_on_after(limit_s):
-                response = await self._response(question, answer, limit_s)
+                fields = fields_of(question.schema) if isinstance(question, Elicitation) else ()
+                # The answer to a form with secret fields is not stored.
+                if self.shared is None or any(field.is_secret for field in fields):
+                    response = await answer
+                else:
+                    # It may be given at another board.
+                    async with open_task_group() as tasks:
+                        tasks.start_soon(self._hear, self.shared, question, limit_s)
+                        try:
+                            response = await answer
+                        finally:
+                            tasks.cancel_scope.cancel()
+                            with anyio.move_on_after(_CLOSE_S, shield=True), suppress(StoreError):
+                                await self.shared.close(self.tenant, question.id)
         finally:
             del self._open[question.id]
             self._settled.pop(question.id, anyio.Event()).set()
@@ -86,23 +107,6 @@ class PendingRequests:
         content = without_secrets(question, response)
         sink.feed([QuestionAnswered(question.id, call, action, content, round(time.monotonic() - began, 1))])
         return response
-
-    async def _response(
-        self, question: PendingRequest, answer: asyncio.Future[Decision | ElicitationAnswer], limit_s: float
-    ) -> Decision | ElicitationAnswer:
-        """Wait for the response, which may be given at another board."""
-        fields = fields_of(question.schema) if isinstance(question, Elicitation) else ()
-        # The answer to a form with secret fields is not stored.
-        if self.shared is None or any(field.is_secret for field in fields):
-            return await answer
-        async with open_task_group() as tasks:
-            tasks.start_soon(self._hear, self.shared, question, limit_s)
-            try:
-                return await answer
-            finally:
-                tasks.cancel_scope.cancel()
-                with anyio.move_on_after(_CLOSE_S, shield=True), suppress(StoreError):
-                    await self.shared.close(self.tenant, question.id)
 
     async def _hear(self, shared: SharedQuestions, question: PendingRequest, limit_s: float) -> None:
         """Show the question at the other boards, and take the answer of one of them."""
@@ -114,16 +118,9 @@ class PendingRequests:
                     is_shown = True
                 if (answer := await shared.answer_to(self.tenant, question.id)) is not None:
                     is_form = isinstance(question, Elicitation)
-                    value = ElicitationAnswer(answer["action"], answer["content"]) if is_form else answer
-                    self._set_response(question.id, type(question), value)
+                    response = ElicitationAnswer(answer["action"], answer["content"]) if is_form else answer
+                    self.respond(question.id, response)
             await shared.wait_for_change(question.id)
-
-    def _set_response(self, question_id: str, kind: type[PendingRequest], value: Decision | ElicitationAnswer) -> bool:
-        question, answer = self._open.get(question_id, (None, None))
-        if answer is None or not isinstance(question, kind) or answer.done():
-            return False
-        answer.set_result(value)
-        return True
 
 
 def without_secrets(question: PendingRequest, response: Decision | ElicitationAnswer | None) -> Mapping[str, Any]:

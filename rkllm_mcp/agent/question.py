@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -24,7 +24,7 @@ from rkllm_mcp.messages import (
     as_list,
     as_mapping,
 )
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EventSink
 from rkllm_mcp.tasks import run_concurrently
 
 END = "[end of resource]"
@@ -98,7 +98,7 @@ async def attach(
     parts: list[str] = []
     end = 0
     for mention in mentions:
-        parts += [text[end : mention.start], _heading(mention.reference)]
+        parts += [text[end : mention.start], f"[resource {mention.reference}]"]
         end = mention.end
     return Question("".join([*parts, text[end:]]), "\n".join(blocks.values()))
 
@@ -106,14 +106,11 @@ async def attach(
 def block_of(reference: str, text: str) -> str:
     """A resource between its heading and its end."""
     # The end is a promise of ours; what a server says must not be able to give it.
-    return f"{_heading(reference)}\n{text.replace('[end of', '[ end of')}\n{END}"
-
-
-def _heading(reference: str) -> str:
-    return f"[resource {reference}]"
+    return f"[resource {reference}]\n{text.replace('[end of', '[ end of')}\n{END}"
 
 
 async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
+    """Return the mentions of resources in a text, in order."""
     servers = source.server_names()
     if "@" not in text or not servers:
         return []
@@ -122,22 +119,19 @@ async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
     mentions: list[_Mention] = []
     for match in islice(pattern.finditer(text), _MOST_MENTIONS):
         server, bracketed, run = match.groups()
-        uri = bracketed or await _address(run, server, source)
+        uri: str = bracketed
+        if not bracketed:
+            # The address at the beginning of the run, which goes on to the next white space.
+            address = _ADDRESS.match(run)
+            uri = address[0].rstrip(_BEHIND_AN_ADDRESS) if address else ""
+            if uri != run:
+                # Only the server knows whether what follows belongs to it.
+                uris = [resource.uri for resource in await source.resources(server) if run.startswith(resource.uri)]
+                uri = max(uris, key=len, default=uri)
         if uri:
             end = match.end() if bracketed else match.start(3) + len(uri)
             mentions.append(_Mention(match.start(), end, f"{server}:{uri}"))
     return mentions
-
-
-async def _address(run: str, server: str, source: ResourceSource) -> str:
-    """The address at the beginning of ``run``, which goes on to the next white space."""
-    match = _ADDRESS.match(run)
-    plain = match[0].rstrip(_BEHIND_AN_ADDRESS) if match else ""
-    if plain == run:
-        return plain
-    # Only the server knows whether what follows belongs to it.
-    uris = [resource.uri for resource in await source.resources(server) if run.startswith(resource.uri)]
-    return max(uris, key=len, default=plain)
 
 
 _USUAL_NAME = "query"  # the name that most search tools give the argument
@@ -202,27 +196,10 @@ async def gather_context(
 GO_ON = "Go on."
 
 
-class PromptSource(Protocol):
-    """Port to the servers' prompts."""
-
-    async def fill_prompt(
-        self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
-    ) -> FilledPrompt:
-        """Fill a prompt; raises ToolboxError when it cannot be had."""
-        ...
-
-
-async def question_from_prompt(
-    reference: str, arguments: Mapping[str, str], source: PromptSource, context: CallContext
-) -> Question:
-    """Return the question that a server's prompt makes of ``arguments``.
-
-    Raises:
-        ToolboxError: the prompt is unknown, an argument is missing or unknown, or the server refuses.
-    """
-    filled = await source.fill_prompt(reference, arguments, context)
+def question_from_prompt(filled: FilledPrompt, sink: EventSink) -> Question:
+    """Return the question that a server's prompt has become, which ``sink`` is told."""
     template = filled.template
-    context.sink.feed([status_line("prompt", name=template.name, server=template.server)])
+    sink.feed([status_line("prompt", name=template.name, server=template.server)])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
     return Question(filled.messages[-1].text, preceding=filled.messages[:-1], foreign=True)

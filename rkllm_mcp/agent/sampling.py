@@ -39,7 +39,15 @@ class ModelSampler:
         Raises:
             GenerationError: the answer failed, or the request does not fit the context window.
         """
-        conversation = Conversation(messages=_turns(request), tenant=self.tenant)
+        # Consecutive turns of one role are joined, as templates expect.
+        turns = [Message("system", request.system)] if request.system else []
+        for message in request.messages:
+            if turns and turns[-1].role == message.role:
+                before = turns.pop()
+                pictures = (*before.pictures, *message.pictures)
+                message = Message(message.role, f"{before.text}\n\n{message.text}", pictures=pictures)
+            turns.append(message)
+        conversation = Conversation(messages=turns, tenant=self.tenant)
         model, name = self.model, self.name
         options = ModelOptions(max_new_tokens=min(request.max_tokens, self.limit_tokens))
         scope, usage = anyio.CancelScope(), AnswerUsage(conversation, self.bill)
@@ -79,15 +87,3 @@ class _SampleReader:
 
     async def drain(self) -> None:
         """Return at once: the text is taken here."""
-
-
-def _turns(request: SamplingRequest) -> list[Message]:
-    """Return the request's turns; consecutive turns of one role are joined, as templates expect."""
-    turns = [Message("system", request.system)] if request.system else []
-    for message in request.messages:
-        if turns and turns[-1].role == message.role:
-            before = turns.pop()
-            pictures = (*before.pictures, *message.pictures)
-            message = Message(message.role, f"{before.text}\n\n{message.text}", pictures=pictures)
-        turns.append(message)
-    return turns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -28,7 +29,21 @@ MOST_REASON_CHARS = 200
 
 
 class Search(Protocol):
-    """Port to the search for tools."""
+    """Port to the search for tools.
+
+    Attributes:
+        kinds: the kinds of values in a text.
+        is_statement: returns True if a text says something and asks nothing.
+        continue_question: the question before with the values of a text; empty if the text does not continue it.
+        continue_value: a text that lacks a number, with that of the answers before; empty if it lacks none.
+        have_common_words: returns True if two texts have a word in common that one of them writes in Japanese.
+    """
+
+    kinds: Callable[[str], frozenset[str]]
+    is_statement: Callable[[str], bool]
+    continue_question: Callable[[str, str], str]
+    continue_value: Callable[[Sequence[str], str], str]
+    have_common_words: Callable[[str, str], bool]
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[tuple[ToolSpec, float]]:
         """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
@@ -38,26 +53,6 @@ class Search(Protocol):
         self, request: str, tools: Sequence[ToolSpec], shares: Mapping[str, float]
     ) -> Sequence[ToolEvidence]:
         """What a request shows about each of the tools; ``shares`` are those of its words in the data of tools."""
-        ...
-
-    def kinds(self, text: str) -> frozenset[str]:
-        """The kinds of values in a text."""
-        ...
-
-    def is_statement(self, text: str) -> bool:
-        """Return True if a text says something and asks nothing."""
-        ...
-
-    def continue_question(self, before: str, text: str) -> str:
-        """The question ``before`` with the values of a text; empty if the text does not continue it."""
-        ...
-
-    def continue_value(self, answers: Sequence[str], text: str) -> str:
-        """A question that lacks a number, with that of the answers before; empty if it lacks none."""
-        ...
-
-    def have_common_words(self, text: str, values: str) -> bool:
-        """Return True if two texts have a word in common that one of them writes in Japanese."""
         ...
 
 
@@ -151,12 +146,8 @@ class ToolSet:
     ) -> None:
         self.listed = tuple(listed_tools)
         self.by_name = {tool.name: tool for tool in (*listed_tools, *(tools or ()))}
+        self.tools = tuple(self.by_name.values())  # all current tools
         self.revealed = revealed  # None where the list has the parameters
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """All current tools."""
-        return tuple(self.by_name.values())
 
     def key(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the identity of a call: a text that is equal for calls of a tool with the same usable arguments."""
@@ -166,8 +157,8 @@ class ToolSet:
     def others(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called and do not are in the list as they are now."""
         if self.revealed is None:
-            return tuple(tool for tool in self.by_name.values() if tool not in self.listed)
-        forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self.by_name.values())
+            return tuple(tool for tool in self.tools if tool not in self.listed)
+        forms = (tool if self._is_revealed(tool) else replace(tool, input_schema={}) for tool in self.tools)
         return tuple(tool for tool in forms if tool not in self.listed)
 
     def parameters_before(self, call: ToolCall) -> str:
@@ -176,23 +167,18 @@ class ToolSet:
         Once they are revealed, the tool is run with any arguments.
         """
         tool = self.by_name.get(call.name)
-        if tool is None or self.revealed is None or self._is_revealed(tool) or _fits(call.arguments, tool):
+        if tool is None or self.revealed is None or self._is_revealed(tool):
             return ""
+        # Arguments that were written without knowing the parameters may match them.
+        if call.arguments and call.arguments.keys() <= tool.input_schema.get("properties", {}).keys():
+            with suppress(MismatchError):
+                if not coerce_arguments(call.arguments, tool.input_schema).repaired:
+                    return ""
         self.revealed[tool.name] = tool
         return f"{signature(tool)}\nCall it again with its arguments."
 
     def _is_revealed(self, tool: ToolSpec) -> bool:
         return (self.revealed or {}).get(tool.name) == tool or not tool.input_schema.get("properties")
-
-
-def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
-    """Return True if arguments written without knowing the parameters match the tool's schema."""
-    if not arguments or not arguments.keys() <= tool.input_schema.get("properties", {}).keys():
-        return False
-    try:
-        return not coerce_arguments(arguments, tool.input_schema).repaired
-    except MismatchError:
-        return False
 
 
 # Small models choose well among a handful (reference: toolcall-formats 6); find_tools reaches the rest.
@@ -233,11 +219,9 @@ class ToolSelection:
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation that begins with ``request``; it contains the ``forced`` tool."""
-        if self.settings.with_question:
-            return ()
         permanent = self._standing(tools, forced)
-        if not self._has_to_choose(permanent):
-            return self._beginning(tools, permanent) + tuple(permanent)
+        if (whole := self._whole_list(tools, permanent)) is not None:
+            return whole
         find = find_tools_spec(tools)
         room = self.settings.budget_tokens - self.cost(find)
         chosen: set[str] = set()
@@ -253,11 +237,9 @@ class ToolSelection:
 
     def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
         """The list of a new conversation, or lists that between them show what every such list begins with."""
-        if self.settings.with_question:
-            return [()]
         permanent = self._standing(tools)
-        if not self._has_to_choose(permanent):
-            return [self._beginning(tools, permanent) + tuple(permanent)]
+        if (whole := self._whole_list(tools, permanent)) is not None:
+            return [whole]
         find = find_tools_spec(tools)
         return [(find,), (find, permanent[0]), (find, permanent[-1])]
 
@@ -280,7 +262,7 @@ class ToolSelection:
         permanent = self._standing(new)
         if find is None and self._fits([*known_tools.values(), *permanent]):
             revealed += [tool for tool in permanent if tool not in revealed]
-            revealed += self._beginning(tools, permanent) if len(permanent) < len(new) else ()
+            revealed += [find_tools_spec(tools)] if len(permanent) < len(new) else []
         elif new:
             best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
             revealed += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in revealed]
@@ -304,13 +286,18 @@ class ToolSelection:
         all_stand = self.settings.auto_select is False
         return [tool for tool in tools if all_stand or not tool.on_demand or tool.name == forced]
 
-    def _beginning(self, tools: Sequence[ToolSpec], permanent: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """What comes before a list that has all the ``standing`` tools: ``find_tools`` if there are others."""
-        return (find_tools_spec(tools),) if len(permanent) < len(tools) else ()
+    def _whole_list(self, tools: Sequence[ToolSpec], permanent: Sequence[ToolSpec]) -> tuple[ToolSpec, ...] | None:
+        """Return the list with all ``permanent`` tools, after ``find_tools`` for others; None if it has to be chosen.
 
-    def _has_to_choose(self, listings: Sequence[ToolSpec]) -> bool:
+        Tools that are shown with a question have no list.
+        """
+        if self.settings.with_question:
+            return ()
         choice = self.settings.auto_select
-        return bool(listings) and (not self._fits(listings) if choice == "auto" else choice)
+        if permanent and (not self._fits(permanent) if choice == "auto" else choice):
+            return None
+        find = (find_tools_spec(tools),) if len(permanent) < len(tools) else ()
+        return (*find, *permanent)
 
     def _fits(self, listings: Sequence[ToolSpec]) -> bool:
         # No more tokens are counted than fit: a server may have a thousand tools.

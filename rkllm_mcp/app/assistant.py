@@ -479,7 +479,8 @@ class App:
     ) -> Question:
         """Return the question with the resources that it names, or with the messages of its prompt."""
         if isinstance(question, PromptQuestion):
-            return await question_from_prompt(question.name, question.arguments, self.toolbox.offerings, context)
+            filled = await self.toolbox.offerings.fill_prompt(question.name, question.arguments, context)
+            return question_from_prompt(filled, context.sink)
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in question and options.resources else None
         prepared = await attach(question, offerings, self.config.agent.resource_chars, context)

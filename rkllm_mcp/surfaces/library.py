@@ -154,9 +154,9 @@ class AsyncChat:
                         # It may wait for a person; a thread that still waits when the answer is stopped is left alone.
                         allowed = await anyio.to_thread.run_sync(approve, event, abandon_on_cancel=True)
                         allowed = await allowed if inspect.isawaitable(allowed) else allowed
-                    app.pending.decide(event.id, "once" if allowed else "deny")
+                    app.pending.respond(event.id, "once" if allowed else "deny")
                 elif isinstance(event, Elicitation):
-                    app.pending.fill(event.id, ElicitationAnswer("decline"))
+                    app.pending.respond(event.id, ElicitationAnswer("decline"))
 
 
 class AsyncAssistant:

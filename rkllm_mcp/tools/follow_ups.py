@@ -54,8 +54,11 @@ class _Value:
 def continued_question(before: str, text: str) -> str:
     """Return the question ``before`` with the values of ``text`` in the place of its own.
 
-    It is empty if none exist, or one that nothing in ``before`` is alike: a question may leave out where and when.
+    It is empty if ``text`` has other words, or a value that nothing in ``before`` is alike: a question may leave out
+    where and when.
     """
+    if not before or not is_value_alone(text):
+        return ""
     question, earlier = with_digits(text), with_digits(before)
     priced = {match.start() for match in ONE_OF_EACH.finditer(earlier)}
     values = _values_in(question)

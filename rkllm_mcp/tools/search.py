@@ -23,7 +23,7 @@ from rkllm_mcp.messages import ToolSpec, as_mapping
 from rkllm_mcp.protocols import ToolEvidence
 from rkllm_mcp.records import PastCalls
 from rkllm_mcp.tasks import run_costly
-from rkllm_mcp.tools.follow_ups import continued_question, continued_value, is_value_alone, without_values
+from rkllm_mcp.tools.follow_ups import continued_question, continued_value, without_values
 from rkllm_mcp.tools.kinds import is_statement, kinds_in, kinds_of, known_values, takes_words
 from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.other_script import have_common_words
@@ -251,6 +251,7 @@ class ToolSearch:
     # Questions about texts that need no index.
     kinds = staticmethod(kinds_in)
     is_statement = staticmethod(is_statement)
+    continue_question = staticmethod(continued_question)
     continue_value = staticmethod(continued_value)
     have_common_words = staticmethod(have_common_words)
 
@@ -341,10 +342,6 @@ class ToolSearch:
             # A thousand tools take half a second of CPU.
             index = self._index = await run_costly(build)
         return index
-
-    def continue_question(self, before: str, text: str) -> str:
-        """Return the question ``before`` with the value that a text consists of; empty if it is none alone."""
-        return continued_question(before, text) if before and is_value_alone(text) else ""
 
 
 def _flat(terms: Wanted) -> Iterator[str]:

@@ -24,7 +24,6 @@ class Shelf:
 
     held: Mapping[str, str]
     read: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    turns: tuple[Message, ...] = ()
 
     def server_names(self) -> tuple[str, ...]:
         return ("notes", "notes2", "my docs")
@@ -41,11 +40,6 @@ class Shelf:
         self.read.append((reference, limit_chars))
         server, _, uri = reference.partition(":")
         return ResourceContent(server, uri, self.held[reference][:limit_chars])
-
-    async def fill_prompt(
-        self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
-    ) -> FilledPrompt:
-        return FilledPrompt(PromptTemplate("development", reference), self.turns)
 
 
 MONDAY, TUESDAY, LIST = "notes:memo://monday", "notes:memo://tuesday", "notes:memo://買い物"
@@ -123,21 +117,21 @@ async def test_what_cannot_be_read_stops_the_question() -> None:
         await attached("What is in @notes:memo://friday?")
 
 
-async def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
+def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
     @FunctionSink
     def sink(event: Event) -> None:
         events.append(event)
 
-    asked = await question_from_prompt("code_review", {}, Shelf({}, turns=turns), CallContext(sink=sink))
+    asked = question_from_prompt(FilledPrompt(PromptTemplate("development", "code_review"), turns), sink)
     return asked.text, asked.preceding
 
 
-async def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None:
+def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None:
     events: list[Event] = []
     first, second, third = Message("user", "a"), Message("assistant", "b"), Message("user", "c")
-    assert await heard(events, (first, second, third)) == ("c", (first, second))
+    assert heard(events, (first, second, third)) == ("c", (first, second))
     assert events == [Status("[MCP: Using prompt template 'code_review' from server 'development']")]
-    assert await heard(events, (first, second)) == ("Go on.", (first, second))
+    assert heard(events, (first, second)) == ("Go on.", (first, second))
 
 
 async def test_words_and_their_resources_become_one_turn() -> None:

@@ -28,9 +28,9 @@ class Stream:
     def take(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, Approval) and self.decision:
-            assert self.questions.decide(event.id, self.decision)
+            assert self.questions.respond(event.id, self.decision)
         if isinstance(event, Elicitation) and self.decision:
-            assert self.questions.fill(event.id, ElicitationAnswer("accept", {"name": "Hana"}))
+            assert self.questions.respond(event.id, ElicitationAnswer("accept", {"name": "Hana"}))
 
 
 @pytest.mark.anyio
@@ -67,7 +67,7 @@ async def test_a_question_without_an_answer_is_refused() -> None:
     assert late == [(asked.id, "late"), (form.id, "late")]
     # The answer to a question of before a restart, or of another board, is none to this one.
     assert len({asked.id, form.id}) == 2
-    assert not questions.decide("question_1", "once")
+    assert not questions.respond("question_1", "once")
 
 
 def test_secrets_of_a_form_are_not_repeated() -> None:
@@ -100,7 +100,7 @@ async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
             names += [question.id for question in questions.open()]
             group.cancel_scope.cancel()
     assert (len(names), questions.open()) == (1, ())
-    assert not questions.decide(names[0], "once")
+    assert not questions.respond(names[0], "once")
 
 
 @pytest.mark.anyio
@@ -111,7 +111,7 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
     @FunctionSink
     def sink(event: Event) -> None:
         if isinstance(event, Approval):
-            refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
+            refused.append(questions.respond(event.id, ElicitationAnswer("accept")))
 
     with anyio.fail_after(60):
         assert await StreamApprover(questions, sink).approve(DELETE) is None
@@ -126,8 +126,8 @@ async def test_a_request_is_not_open_between_its_response_and_the_caller_that_go
     @FunctionSink
     def sink(event: Event) -> None:
         if isinstance(event, Approval):
-            seen.extend((len(questions.open()), questions.decide(event.id, "deny"), questions.open()))
-            seen.append(questions.decide(event.id, "once"))
+            seen.extend((len(questions.open()), questions.respond(event.id, "deny"), questions.open()))
+            seen.append(questions.respond(event.id, "once"))
 
     with anyio.fail_after(60):
         assert await StreamApprover(questions, sink).approve(DELETE) == "deny"
@@ -149,7 +149,7 @@ async def test_the_surface_that_shows_a_question_learns_when_it_no_longer_waits(
                 assert isinstance(event, Approval)
                 tasks.start_soon(questions.wait_until_settled, event.id)
                 tasks.start_soon(questions.wait_until_settled, event.id)
-                asyncio.get_running_loop().call_later(0.01, questions.decide, event.id, "once")
+                asyncio.get_running_loop().call_later(0.01, questions.respond, event.id, "once")
 
             assert await StreamApprover(questions, sink).approve(DELETE) == "once"
 

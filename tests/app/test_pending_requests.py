@@ -50,8 +50,8 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
                     if len(app.pending.open()) == 2:
                         both.set()
                     await both.wait()
-                    assert app.pending.decide(event.id, decision)
-                    assert not app.pending.decide(event.id, "always")
+                    assert app.pending.respond(event.id, decision)
+                    assert not app.pending.respond(event.id, "always")
 
     async with demo_app(tmp_path, TIME_SERVER) as app:
         async with anyio.create_task_group() as people:
@@ -74,7 +74,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
                             break
                         assert app.answers.cancel(conversation.id)
             await app.pending.wait_until_settled(asked)
-            assert (asked != "", app.pending.open(), app.pending.decide(asked, "once")) == (True, (), False)
+            assert (asked != "", app.pending.open(), app.pending.respond(asked, "once")) == (True, (), False)
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")
         # A call that nobody allowed was not made, and is on record as stopped.

@@ -101,9 +101,7 @@ class LocalHost:
 
     async def settle(self, question_id: str, answer: Decision | ElicitationAnswer) -> bool:
         """Answer a request for approval, or a server's form; return False if it does not wait any more."""
-        if isinstance(answer, ElicitationAnswer):
-            return self._app.pending.fill(question_id, answer)
-        return self._app.pending.decide(question_id, answer)
+        return self._app.pending.respond(question_id, answer)
 
     async def models(self) -> Mapping[str, ListedModel]:
         """Return the models to choose from, by name; empty where they cannot be exchanged."""

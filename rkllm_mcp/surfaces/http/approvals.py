@@ -73,7 +73,7 @@ async def decide(request: Request) -> Decided:
         raise _gone(question_id)
     if not await _is_first(app, question_id, body.decision):
         raise _gone(question_id)
-    app.pending.decide(question_id, body.decision)
+    app.pending.respond(question_id, body.decision)
     return Decided(id=question_id, decision=body.decision)
 
 
@@ -91,7 +91,7 @@ async def fill(request: Request) -> Answered:
             raise HTTPError(422, problem, param=f"content.{name}")
     if not await _is_first(app, question_id, {"action": body.action, "content": content}):
         raise _gone(question_id)
-    app.pending.fill(question_id, ElicitationAnswer(body.action, content))
+    app.pending.respond(question_id, ElicitationAnswer(body.action, content))
     return Answered(id=question_id, action=body.action)
 
 
