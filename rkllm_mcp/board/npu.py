@@ -41,8 +41,8 @@ DOMAIN_BYTES = 4 * 2**30
 _DRIVER_VERSIONS = ("sys/module/rknpu/version", "sys/kernel/debug/rknpu/version", "proc/rknpu/version")
 # Not the connectors of a display, card1-HDMI-A-1.
 _DRM_NODE = re.compile(r"(?:card|renderD)\d+")
-# Files that container engines put into every container.
-_CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "run/secrets/kubernetes.io", "var/run/secrets/kubernetes.io")
+# Files that Docker, Podman and Kubernetes put into every container.
+CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "run/secrets/kubernetes.io", "var/run/secrets/kubernetes.io")
 _LOADS = ("sys/kernel/debug/rknpu/load", "proc/rknpu/load")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 # The driver prints 0 as blanks ("%2.d"), so digits may be missing.
@@ -95,11 +95,6 @@ def has_iommu(machine: Machine) -> bool | None:
     devices = [folder / "device" for folder in _drm_folders(machine)]
     devices += machine.glob("sys/devices/platform/*.npu")
     return any(machine.exists(device / "iommu_group") for device in devices) if devices else None
-
-
-def is_container(machine: Machine) -> bool:
-    """Return True in a container of Docker, Podman or Kubernetes."""
-    return any(machine.exists(mark) for mark in _CONTAINER_MARKS)
 
 
 def describe_load(machine: Machine) -> str:

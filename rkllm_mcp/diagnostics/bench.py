@@ -346,7 +346,9 @@ async def measure(
         load_ms = (time.monotonic_ns() - began_ns) / _NS_PER_MS
         memory_mb = _memory_mb(engine, "VmRSS")
         board = (BoardMachine().strings("proc/device-tree/model") or ("",))[0] or "no board"
-        machine = MachineFigures(model.name, board, engine.version, engine.is_emulated, engine.context_tokens)
+        loaded = engine.supervisor.loaded
+        is_emulated = loaded is not None and loaded.emulated
+        machine = MachineFigures(model.name, board, engine.version, is_emulated, engine.context_tokens)
         if {"prefill", "decode"} & set(parts):
             async for figures in measure_lengths(engine, prompts, _DECODE_TOKENS if "decode" in parts else _FEW_TOKENS):
                 on_step(f"{figures.prompt_tokens} tokens prefilled in {figures.prefill_ms:.0f} ms")

@@ -298,8 +298,9 @@ def check_device(machine: Machine) -> Iterator[CheckResult]:
     elif missing:
         problem = f"{' and '.join(missing)} not in /dev"
         options = " ".join(f"--device {name}" for name in missing)
-        remedy = "Pass it into the container." if npu.is_container(machine) else "Restart udev, or the board."
-        command = options if npu.is_container(machine) else "sudo udevadm trigger --subsystem-match=drm"
+        is_container = any(machine.exists(mark) for mark in npu.CONTAINER_MARKS)
+        remedy = "Pass it into the container." if is_container else "Restart udev, or the board."
+        command = options if is_container else "sudo udevadm trigger --subsystem-match=drm"
         yield CheckResult("npu device", "fail", problem, remedy, command)
     else:
         yield _access(machine, "npu device", nodes)

@@ -42,8 +42,18 @@ class EventReader:
         """Yield the parts of one event; invalid and unknown events are skipped."""
         kind, position = event.get("type"), event.get("index")
         index = position if isinstance(position, int) else 0
-        if kind == "message_start":
-            yield from self._count(as_mapping(as_mapping(event.get("message")).get("usage")))
+        if kind in {"message_start", "message_delta"}:
+            usage = as_mapping(event.get("usage") or as_mapping(event.get("message")).get("usage"))
+            if usage:
+                # Prompt tokens come first, output tokens increase.
+                read = as_count(usage.get("cache_read_input_tokens"))
+                prompt = as_count(usage.get("input_tokens")) + read
+                prompt += as_count(usage.get("cache_creation_input_tokens"))
+                self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
+                yield UsagePart(self._prompt, self._cached, as_count(usage.get("output_tokens")))
+            reason = as_mapping(event.get("delta")).get("stop_reason")
+            if isinstance(reason, str):
+                yield _STOPS.get(reason, FinishPart("end"))
         elif kind == "content_block_start":
             begun = as_mapping(event.get("content_block"))
             block_kind = begun.get("type")
@@ -70,21 +80,6 @@ class EventReader:
                 block["signature"] = delta.get("signature")
             elif delta_kind == "input_json_delta":
                 yield CallPart(index, arguments=str(delta.get("partial_json") or ""))
-        elif kind == "message_delta":
-            yield from self._count(as_mapping(event.get("usage")))
-            reason = as_mapping(event.get("delta")).get("stop_reason")
-            if isinstance(reason, str):
-                yield _STOPS.get(reason, FinishPart("end"))
-
-    def _count(self, usage: Mapping[str, Any]) -> Iterator[UsagePart]:
-        """Yield the usage so far: prompt tokens come first, output tokens increase."""
-        if not usage:
-            return
-        read = as_count(usage.get("cache_read_input_tokens"))
-        written = as_count(usage.get("cache_creation_input_tokens"))
-        prompt = as_count(usage.get("input_tokens")) + read + written
-        self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
-        yield UsagePart(self._prompt, self._cached, as_count(usage.get("output_tokens")))
 
 
 def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts]) -> dict[str, Any]:

@@ -68,23 +68,18 @@ async def ranking_prompts(
 async def _encode_in_parts(
     tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
-    """Encode prompts in a thread, a few at a time: thousands take seconds, and may be cancelled between."""
+    """Encode prompts in a thread, a few at a time: thousands take seconds, and may be cancelled between.
+
+    A prompt that leaves no room in the window is refused.
+    """
+    counted = context_tokens * COUNTED_WINDOWS
     encoded: list[list[int]] = []
     for start in range(0, len(prompts), _ENCODED_AT_ONCE):
         part = prompts[start : start + _ENCODED_AT_ONCE]
-        encoded += await run_costly(_encode, tokenizer, part, end, context_tokens)
-    return encoded
-
-
-def _encode(
-    tokenizer: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
-) -> list[list[int]]:
-    """Encode prompts; refuse those that leave no room in the window."""
-    counted = context_tokens * COUNTED_WINDOWS
-    encoded: list[list[int]] = []
-    for segments in prompts:
-        ids = [*tokenizer.encode(segments, counted), *end]
-        if len(ids) >= context_tokens:
-            raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
-        encoded.append(ids)
+        # The thread makes the list, and so encodes.
+        for text_ids in await run_costly(list[list[int]], (tokenizer.encode(segments, counted) for segments in part)):
+            ids = [*text_ids, *end]
+            if len(ids) >= context_tokens:
+                raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
+            encoded.append(ids)
     return encoded

@@ -148,7 +148,12 @@ class Holding:
         if self._heard is not None:
             return lead + self._hear(ids, held, self._heard, text, is_end=is_end)
         if is_end:
-            return lead + self._end(ids, held)
+            if held.is_complete:
+                self._release()
+                return lead
+            # The model ends a part that is not complete.
+            self._shown.append("")
+            return lead + self._reject(ids, held, "", "")
         self._shown.append(text)
         accepted = held.feed(text)
         if accepted == len(text):
@@ -167,9 +172,7 @@ class Holding:
         if self._phase is _Phase.FREE or self._held.is_complete:
             return lead
         ids.append(-1)
-        if self._heard is not None:
-            return lead + self._hear(ids, self._held, self._heard, "", is_end=True)
-        return lead + self._end(ids, self._held)
+        return lead + self.admit(ids, "", is_end=True)
 
     def run_options(self, options: GenerationOptions, written: int) -> GenerationOptions:
         """Return the options of the next run; ``options`` are those of the response, which has ``written`` tokens."""
@@ -211,14 +214,6 @@ class Holding:
         self._hold(held, _Phase.ANSWER, ids)
         ids.append(last)
         return text[: len(text) - len(bare)] + self.admit(ids, bare, is_end=is_end)
-
-    def _end(self, ids: list[int], held: HeldText) -> str:
-        """Go on where the model ends a part that is not complete."""
-        if held.is_complete:
-            self._release()
-            return ""
-        self._shown.append("")
-        return self._reject(ids, held, "", "")
 
     def _reject(self, ids: list[int], held: HeldText, kept: str, rejected: str) -> str:
         """Correct the last token of ``ids``, of which ``kept`` is right; return the text to show for it."""

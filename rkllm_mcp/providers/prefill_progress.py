@@ -27,16 +27,9 @@ class PrefillProgress:
 
     # The seconds for a number of tokens if they were measured.
     _profiled_s: Callable[[int], float | None] | None = None
-    _runs: dict[str, Callable[[], int]] = field(default_factory=dict[str, Callable[[], int]])
+    # By conversation, of the runs before their first token: returns the number of tokens that are to be evaluated.
+    runs: dict[str, Callable[[], int]] = field(default_factory=dict[str, Callable[[], int]])
     _ms_per_token: float | None = None
-
-    def begin(self, conversation: str, prefill_tokens: Callable[[], int]) -> None:
-        """Note the start of a run; ``prefill_tokens`` returns the number of tokens it has to evaluate."""
-        self._runs[conversation] = prefill_tokens
-
-    def over(self, conversation: str) -> None:
-        """Note the first token or the end of a run."""
-        self._runs.pop(conversation, None)
 
     def record_run(self, stats: RunStats, prefilled_tokens: int) -> None:
         """Update the estimate from a finished run."""
@@ -45,7 +38,7 @@ class PrefillProgress:
 
     def of(self, conversation: str) -> PromptProgress | None:
         """Return the prefill of a conversation; None if no run is prefilling."""
-        prefill_tokens = self._runs.get(conversation)
+        prefill_tokens = self.runs.get(conversation)
         return None if prefill_tokens is None else self.estimate(prefill_tokens())
 
     def estimate(self, tokens: int) -> PromptProgress:

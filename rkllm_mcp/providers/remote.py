@@ -25,6 +25,7 @@ from rkllm_mcp.events import Usage
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
+from rkllm_mcp.prompt.template import IMAGE_LINE
 from rkllm_mcp.protocols import Deadline, EventSink, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
@@ -43,9 +44,10 @@ from rkllm_mcp.providers.remote_settings import (
 )
 from rkllm_mcp.providers.stream_parts import CallParts, StreamPart, UsagePart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, escape_markers, system_of, turns_of
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, system_of, turns_of
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.resolve import ToolCatalogue
+from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,19 @@ def round_of(
 ) -> Round:
     """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
     if not service.is_vendors_own:
-        # Such a service may render a template and read control tokens out of the whole text.
-        messages = [escape_markers(message) for message in messages]
+        # Such a service may render a template and read control tokens out of the whole text, so markers in text from
+        # outside are broken. It gets no pictures.
+        messages = [
+            replace(
+                message,
+                text=IMAGE_LINE * len(message.pictures)
+                + (without_markers(message.text) if message.foreign else message.text),
+                context=without_markers(message.context),
+                facts=None if message.facts is None else without_markers(message.facts),
+                results=tuple(replace(result, text=without_markers(result.text)) for result in message.results),
+            )
+            for message in messages
+        ]
     # Without tools nothing can be chosen.
     choice = options.tool_choice if declared or options.tool_choice == "none" else "auto"
     return Round(
@@ -137,22 +150,19 @@ class RemoteModel(ABC):
     def __init__(self, service: RemoteSettings) -> None:
         self.service = service
         self.name = service.model
+        self.is_ready = False  # True once the SDK is loaded
         self._sdk: Sdk | None = None
         self._loading = anyio.Lock()
         self._can_use_tools = service.tools
         self._refused: frozenset[str] = frozenset()
         self._views: OrderedDict[str, Compaction] = OrderedDict()
 
-    @property
-    def is_ready(self) -> bool:
-        """True once the SDK is loaded."""
-        return self._sdk is not None
-
     async def ready(self) -> Sdk:
         """Load the SDK in a thread, which takes seconds."""
         async with self._loading:
             if self._sdk is None:
                 self._sdk = await to_thread.run_sync(self._load, abandon_on_cancel=True)
+                self.is_ready = True
             return self._sdk
 
     async def close(self) -> None:
@@ -169,7 +179,20 @@ class RemoteModel(ABC):
         names = {*conversation.revealed_tools, options.forced_tool}
         introduced = (tool for tool in options.others if tool.name in names)
         declared = tuple({tool.name: tool for tool in (*tools, *introduced)}.values())
-        messages, notice = self._fitting(conversation, declared, options)
+        messages, notice = conversation.messages, ""
+        if self.service.context_tokens is not None:
+            # Of the messages those that fit the context window, and a line about the omitted ones.
+            view = self._views[conversation.id] = self._views.pop(conversation.id, None) or Compaction()
+            if len(self._views) > VIEWS_KEPT:
+                self._views.popitem(last=False)
+            head = [message for message in messages if message.role == "system"]
+            body = [message for message in messages if message.role != "system"]
+            answer_tokens = options.max_new_tokens or self.service.max_new_tokens or _ANSWER_TOKENS
+            room = Budget(self.service.context_tokens, answer_tokens).prompt_limit_tokens
+            room -= estimated_tokens(system_of(head)) + sum(map(estimated_tool_tokens, declared))
+            if sum(map(estimated_message_tokens, view.view(body))) > room:
+                notice = view.tighten(body, estimated_message_tokens, room)
+            messages = [*head, *view.view(body)]
         may_be_called = () if options.tool_choice == "none" else (*declared, *options.others)
         is_refused, turn = False, TurnBuilder(conversation, Detector((), None, "auto"))
         try:
@@ -318,26 +341,6 @@ class RemoteModel(ABC):
         except ValueError as error:
             # Invalid JSON or UTF-8.
             raise (broken_off(self.service, str(error)) if answer.has_content else no_stream(self.service)) from None
-
-    def _fitting(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
-    ) -> tuple[list[Message], str]:
-        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones."""
-        messages = conversation.messages
-        if self.service.context_tokens is None:
-            return messages, ""
-        view = self._views[conversation.id] = self._views.pop(conversation.id, None) or Compaction()
-        if len(self._views) > VIEWS_KEPT:
-            self._views.popitem(last=False)
-        head = [message for message in messages if message.role == "system"]
-        body = [message for message in messages if message.role != "system"]
-        answer = options.max_new_tokens or self.service.max_new_tokens or _ANSWER_TOKENS
-        room = Budget(self.service.context_tokens, answer).prompt_limit_tokens
-        room -= estimated_tokens(system_of(head)) + sum(map(estimated_tool_tokens, tools))
-        notice = ""
-        if sum(map(estimated_message_tokens, view.view(body))) > room:
-            notice = view.tighten(body, estimated_message_tokens, room)
-        return [*head, *view.view(body)], notice
 
 
 def client_of(module: Any, client_type: Any, service: RemoteSettings, headers: Mapping[str, Any]) -> Any:

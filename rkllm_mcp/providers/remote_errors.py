@@ -123,6 +123,8 @@ def rejected_part(problem: ServiceProblem, request: Mapping[str, Any]) -> str | 
     return None
 
 
+# Addresses of services, by their kind.
+_EXAMPLES = {"openai": "it ends in /v1 for most services", "anthropic": "it ends before /v1/messages"}
 # By status the problem and the remedy, with fields of the problem and the service.
 _SENTENCES: Mapping[int, tuple[str, str]] = {
     402: ("requires payment", "check your account with the service"),
@@ -152,7 +154,7 @@ def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int
         remedy, reason = f"set {section}.base_url to that address if you trust it", ""
     elif status in _SENTENCES:
         wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
-        words = {"model": service.model, "section": section, "example": _example(service), "wait": wait}
+        words = {"model": service.model, "section": section, "example": _EXAMPLES[service.kind], "wait": wait}
         fault, remedy = (text.format(**words) for text in _SENTENCES[status])
     elif status in {401, 403}:
         fault = "requires a key" if service.api_key is None else "rejects the key"
@@ -204,12 +206,8 @@ def no_stream(service: RemoteSettings) -> ServiceError:
     return ServiceError(
         service.host,
         f"did not answer as a service of kind '{service.kind}' does",
-        f"check {service.section}.kind, and whether {service.section}.base_url is right: {_example(service)}",
+        f"check {service.section}.kind, and whether {service.section}.base_url is right: {_EXAMPLES[service.kind]}",
     )
-
-
-def _example(service: RemoteSettings) -> str:
-    return "it ends in /v1 for most services" if service.kind == "openai" else "it ends before /v1/messages"
 
 
 def _public_line(text: str, service: RemoteSettings) -> str:

@@ -495,7 +495,7 @@ class RkllmModel:
             await self._prefixes.exchange(prompt.ids, prompt.prefix_tokens, conversation.tenant)
         conversation.prompt_tokens = len(prompt.ids)
         conversation.uncached_tokens = self._engine.count_uncached(prompt.ids, conversation.tenant)
-        self._progress.begin(conversation.id, partial(self._engine.count_uncached, prompt.ids, conversation.tenant))
+        self._progress.runs[conversation.id] = partial(self._engine.count_uncached, prompt.ids, conversation.tenant)
         conversation.unpaid_tokens = 0
         parts: list[RunStats] = []
         try:
@@ -522,7 +522,7 @@ class RkllmModel:
             if run.comparison is not None:
                 run.comparison.finish()
         finally:
-            self._progress.over(conversation.id)
+            self._progress.runs.pop(conversation.id, None)
         stats = join_stats(parts)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
@@ -560,7 +560,7 @@ class RkllmModel:
     def _feed_tokens(self, run: _PromptRun, generation: Generation, sink: EventSink, batch: Sequence[Token]) -> None:
         """Feed the events of tokens to ``sink``, up to the end of the turn; called as the tokens arrive."""
         if not run.ids:
-            self._progress.over(run.conversation.id)
+            self._progress.runs.pop(run.conversation.id, None)
         if run.comparison is not None:
             run.comparison.add(batch)
             if run.comparison.is_proven:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec, as_read
-from rkllm_mcp.prompt.template import IMAGE_LINE
-from rkllm_mcp.toolcalls.untrusted_text import without_markers
 
 MAX_NAME_CHARS = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -41,16 +39,6 @@ def system_of(messages: Sequence[Message]) -> str:
     """Return the system text, with the text about the person."""
     texts = (text for message in messages if message.role == "system" for text in (message.text, message.context))
     return "\n\n".join(filter(None, texts))
-
-
-def escape_markers(message: Message) -> Message:
-    """Return the message with markers broken in text from outside, for services that parse the text again."""
-    results = tuple(replace(result, text=without_markers(result.text)) for result in message.results)
-    text = without_markers(message.text) if message.foreign else message.text
-    facts = None if message.facts is None else without_markers(message.facts)
-    # A service gets no pictures.
-    text = f"{IMAGE_LINE * len(message.pictures)}{text}"
-    return replace(message, text=text, context=without_markers(message.context), facts=facts, results=results)
 
 
 def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[WireTurn]:

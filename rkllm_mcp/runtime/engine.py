@@ -117,6 +117,7 @@ class Engine:
         self._command: RunCommand | None = None
         self._cache_changes: list[Callable[[], None]] = []
         self._abort_deadline: asyncio.TimerHandle | None = None
+        self._prefill_limit_s = 0.0  # of the current run
         self._watchdog = Watchdog(self._on_silence)
         self._is_decoding = False
         self._is_dying = False
@@ -149,11 +150,6 @@ class Engine:
         return self.supervisor.loaded.version if self.supervisor.loaded else ""
 
     @property
-    def is_emulated(self) -> bool:
-        """True for the emulated runtime; False until the model is loaded."""
-        return self.supervisor.loaded is not None and self.supervisor.loaded.emulated
-
-    @property
     def limits_each_run(self) -> bool:
         """True if the runtime applies each run's own limit (1.3.0 on); False until the model is loaded."""
         return self.abi is not None and self.abi.has_per_run_token_limit
@@ -176,7 +172,7 @@ class Engine:
     @property
     def holds_pictures(self) -> bool:
         """True while pictures may be in the KV cache, which is cleared before a run without them."""
-        return self._cache.holds_images
+        return bool(self._cache.images)
 
     @property
     def is_idle(self) -> bool:
@@ -454,16 +450,17 @@ class Engine:
         command = replace(command, is_timed=self._settings.timed_callbacks)
         run = Run(command, timed=self._settings.timed_tokens)
         self._make_way()
-        self._waiting.append(run)
+        self._waiting.runs.append(run)
         self._start_next()
         try:
             yield run
         finally:
-            if not run.has_ended:
+            if not run.has_returned.is_set():
                 run.leave()
                 if run is self._deferred:
                     self._deferred = None
-                elif self._waiting.remove(run):
+                elif run in self._waiting.runs:
+                    self._waiting.runs.remove(run)
                     self._notify_idle()
                 else:
                     self._abort(run)
@@ -513,19 +510,25 @@ class Engine:
                     self._deferred = run
                     self._kill("its memory had grown with pictures")
                     return
+            expected_prefill = None
+            if run.tokens:
+                clears = command.clears_before
+                expected_prefill = len(run.tokens) if clears else self._cache.count_uncached(run.tokens)
             self._current, self._command = run, command
             self._waiting.clear_expected()
             run.start(
                 runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
                 is_cold=self._cache.is_cold or command.clears_before,
-                expected_prefill=self._cache.expected_prefill(command),
+                expected_prefill=expected_prefill,
                 own_tokens=self._cache.own_tokens(run.tokens, run.command.options.owner),
                 abort=partial(self._abort, run),
             )
             self._cache.is_cold = False
             self.supervisor.record.is_used = True
             self._log_mark = worker.log.total
-            limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self._calls else 0.0)
+            # The length of a text input is unknown; the context is its upper limit.
+            self._prefill_limit_s = self._pace.limit_s(token_count(command.prompt) or self.context_tokens)
+            limit_s = self._prefill_limit_s + (self._settings.silence.call_s if self._calls else 0.0)
             self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
             worker.send(frame)
 
@@ -538,7 +541,7 @@ class Engine:
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
             if not run.ids and not run.stop_detail:
-                limit_s += self._prefill_limit_s(run)
+                limit_s += self._prefill_limit_s
             cause = f"{run.stop_detail or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
             self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
 
@@ -558,10 +561,6 @@ class Engine:
         return run
 
     # Silence limits
-
-    def _prefill_limit_s(self, run: Run) -> float:
-        # The length of a text input is unknown; the context is its upper limit.
-        return self._pace.limit_s(token_count(run.command.prompt) or self.context_tokens)
 
     def _expect_reply(self) -> None:
         if self._calls:
@@ -668,7 +667,8 @@ class Engine:
         lost = [current] if current is not None else []
         if not isinstance(error, WorkerDiedError):
             lost.extend([self._deferred] if self._deferred is not None else [])
-            lost.extend(self._waiting.clear())
+            lost.extend(self._waiting.runs)
+            self._waiting.runs.clear()
             self._deferred = None
         for run in lost:
             run.fail(copy(error))

@@ -299,7 +299,7 @@ def unpack_load(body: bytes) -> LoadParameters:
     """Return the parameters of a load command."""
     fields: dict[str, Any] = json.loads(body)
     fields["sampling"] = Sampling(**fields["sampling"])
-    fields["image_tags"] = _tags(fields["image_tags"])
+    fields["image_tags"] = ImageTags(**fields["image_tags"]) if fields["image_tags"] else None
     fields["cpus"] = tuple(fields["cpus"])
     return LoadParameters(**fields)
 
@@ -351,7 +351,8 @@ def unpack_run(body: bytes) -> RunCommand:
     else:
         values: array[float] = array("f")
         values.frombytes(memoryview(body)[head_end:])
-        fields["tags"], fields["digests"] = _tags(fields["tags"]), tuple(fields["digests"])
+        fields["tags"] = ImageTags(**fields["tags"]) if fields["tags"] else None
+        fields["digests"] = tuple(fields["digests"])
         prompt = ImageInput(**fields, values=values)
     return RunCommand(
         **head,
@@ -359,7 +360,3 @@ def unpack_run(body: bytes) -> RunCommand:
         options=GenerationOptions(**options, sampling=Sampling(**sampling) if sampling else None),
         rows=OutputSelection(rows["which"], tuple(rows["columns"]), rows["mode"]) if rows else None,
     )
-
-
-def _tags(fields: dict[str, str] | None) -> ImageTags | None:
-    return ImageTags(**fields) if fields else None

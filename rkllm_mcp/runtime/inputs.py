@@ -91,19 +91,15 @@ def require_c_text(*texts: str) -> None:
             raise InputRefusedError("the text holds half a character (a surrogate), which is no UTF-8; leave it out")
 
 
-def check_support(prompt: Input, abi: Abi, version: str) -> None:
-    """Refuse inputs with values that this runtime has no field for and would ignore."""
-    if isinstance(prompt, ImageInput) and prompt.images > 1 and not abi.has_image_sizes:
-        raise UnsupportedError("inputs of several images", version, "1.2.1")
-
-
 def fit_command(command: RunCommand, abi: Abi, version: str) -> RunCommand:
     """Return the command adapted to this runtime; refuse one that takes something that the runtime lacks."""
-    check_support(command.prompt, abi, version)
-    if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
-        # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
-        return replace(command, keeps_history=True)
-    return command
+    if not isinstance(command.prompt, ImageInput):
+        return command
+    if command.prompt.images > 1 and not abi.has_image_sizes:
+        # It has no field for their number, and would ignore it.
+        raise UnsupportedError("inputs of several images", version, "1.2.1")
+    # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
+    return replace(command, keeps_history=True) if command.clears_after and abi.leaks_images else command
 
 
 def native_input(prompt: Input, abi: Abi) -> NativeInput:
@@ -114,7 +110,7 @@ def native_input(prompt: Input, abi: Abi) -> NativeInput:
         memory = (c_int32 * len(ids)).from_buffer(ids)
         return NativeInput(abi.new_input(memory), memory)
     rows = (c_float * len(prompt.values)).from_buffer(prompt.values)
-    return NativeInput(abi.new_image_input(prompt, rows), rows)
+    return NativeInput(abi.new_input(rows, prompt), rows)
 
 
 def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rkllm_mcp.generation import IMAGE_MARK, ImageInput, TokenInput, common_prefix
+from rkllm_mcp.generation import IMAGE_MARK, ImageInput, common_prefix
 from rkllm_mcp.runtime.frames import RunCommand
 from rkllm_mcp.runtime.run import Run, RunState
 
@@ -24,6 +24,9 @@ class _Images:
     digests: tuple[str, ...] = ()
     leading_text: str = ""
 
+    def __bool__(self) -> bool:
+        return bool(self.digests or self.leading_text)
+
 
 _NO_IMAGES = _Images()
 
@@ -37,18 +40,13 @@ class CacheState:
     is_cold: bool = True  # True if the cache is known to be empty
     _lora: str | None = None
     _owners: frozenset[str] = frozenset()  # owners of prompts that may still be in the cache
-    _images: _Images = _NO_IMAGES  # those that may still be in the cache
+    images: _Images = _NO_IMAGES  # those that may still be in the cache
     _shared: Sequence[int] = ()  # last prompt of the service itself; every owner may know it
-
-    @property
-    def holds_images(self) -> bool:
-        """True while images may be in the cache."""
-        return self._images != _NO_IMAGES
 
     def on_clear(self) -> None:
         """Note that the cache was cleared, or belongs to a new worker."""
         self.ids, self.is_cold = (), True
-        self._owners, self._images = frozenset(), _NO_IMAGES
+        self._owners, self.images = frozenset(), _NO_IMAGES
 
     def on_load(self, ids: Sequence[int] = (), owner: str | None = None) -> None:
         """Note content loaded from a prompt cache, with its ids and owner if they are known."""
@@ -79,13 +77,6 @@ class CacheState:
             return None
         return common_prefix(tokens, self._shared)
 
-    def expected_prefill(self, command: RunCommand) -> int | None:
-        """Return ``count_uncached`` for a run with this command; None unless its prompt consists of token ids."""
-        if not isinstance(command.prompt, TokenInput):
-            return None
-        tokens = command.prompt.tokens
-        return len(tokens) if command.clears_before else self.count_uncached(tokens)
-
     def before(self, command: RunCommand) -> RunCommand:
         """Return the command with the necessary clearing of the cache.
 
@@ -94,7 +85,7 @@ class CacheState:
         cache.
         """
         # Images without digests are never known to be the same.
-        has_other_images = self.holds_images and not (self._images.digests and self._images == _images(command))
+        has_other_images = bool(self.images) and not (self.images.digests and self.images == _images(command))
         has_other_adapter = command.options.lora != self._lora and not self.is_cold
         return replace(command, clears_before=True) if has_other_images or has_other_adapter else command
 
@@ -104,7 +95,7 @@ class CacheState:
             self.on_clear()
             return
         self._lora = command.options.lora
-        self._images = _images(command)
+        self.images = _images(command)
         # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content. Without a
         # token its progress is unknown, and the content after a failed run is undocumented.
         is_whole = run.state is RunState.DONE and bool(run.ids)

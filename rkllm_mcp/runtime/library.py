@@ -55,12 +55,8 @@ class LibraryFile:
     machine: str | None  # machine it was built for, such as ``aarch64``; None if it is not an ELF file
     runs_here: bool  # True if this machine and this Python can load it
     exports: frozenset[str]  # public RKLLM functions named in it
+    generation: str  # range of releases that its exports indicate
     is_emulator: bool  # True for this project's emulated runtime
-
-    @property
-    def generation(self) -> str:
-        """Range of releases that its exports indicate."""
-        return next((meaning for name, meaning in GENERATIONS.items() if name in self.exports), "not an RKLLM runtime")
 
 
 @dataclass(frozen=True)
@@ -98,6 +94,7 @@ def read_library_file(path: Path) -> LibraryFile:
         machine=machine,
         runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
         exports=exports,
+        generation=next((meaning for name, meaning in GENERATIONS.items() if name in exports), "not an RKLLM runtime"),
         is_emulator=build is not None and "emulat" in build.lower(),
     )
 
@@ -130,6 +127,7 @@ _COPIES = ("rknn-llm/rkllm-runtime/Linux/librkllm_api/aarch64", "rkllama/src/rkl
 # ldconfig only prints a cache; a machine on which that takes longer has other troubles
 _LDCONFIG_TIMEOUT_S = 5.0
 
+_OVERRIDE = 'set abi = "{0}" under [runtime] or RKLLM_MCP_RUNTIME__ABI={0}'
 _WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
 
 
@@ -141,11 +139,7 @@ class Library:
     abi: Abi
     functions: ctypes.CDLL  # the ctypes library; its functions are called by their C names
     default_param: bytes  # result of rkllm_createDefaultParam, as bytes
-
-    @property
-    def version(self) -> str:
-        """Runtime release, or the ABI's name if the file has no marker."""
-        return self.file.version or self.abi.name
+    version: str  # runtime release, or the ABI's name if the file has no marker
 
 
 def find_library(where: str = AUTOMATIC) -> Path:
@@ -211,9 +205,23 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
                 f"There is no runtime interface {override!r}.", f"Use auto or one of {', '.join(WORKING_VERSIONS)}."
             )
         return chosen
-    abi = choose_abi(file.version or "")
+    if file.version is None and not file.exports:
+        raise UnknownRuntimeError(
+            f"{file.path} is no RKLLM runtime: it has none of its functions.",
+            "Point [runtime] library at the librkllmrt.so of the RKLLM SDK.",
+        )
+    if file.version is None:
+        raise UnknownRuntimeError(
+            f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
+            f"{_WORKING}; if you know that it is one of them, {_OVERRIDE.format(NEWEST_VERSION)}.",
+        )
+    abi = choose_abi(file.version)
     if abi is None:
-        raise _unknown_release(file)
+        why = UNSUPPORTED_VERSIONS.get(file.version, "its interface has not been verified")
+        raise UnknownRuntimeError(
+            f"{file.path} is RKLLM {file.version}, which this program does not drive: {why}.",
+            f"{_WORKING}; to try it with the interface of one of them, {_OVERRIDE.format(NEWEST_VERSION)}.",
+        )
     return abi
 
 
@@ -225,7 +233,21 @@ def open_library(path: Path, override: str = AUTOMATIC) -> Library:
     """
     file = read_library_file(path)
     abi = accepted_abi(file, override)
-    functions = _load(file)
+    try:
+        # CDLL, never PyDLL: the GIL must be free while the runtime works and calls back.
+        functions = ctypes.CDLL(str(file.path))
+    except OSError as error:
+        remedy = "Install the library it names, or copy librkllmrt.so again."
+        if "libgomp" in str(error):
+            remedy = "Install libgomp: 'sudo apt install libgomp1'."
+        raise RuntimeUnusableError(f"{file.path} cannot be loaded: {error}.", remedy) from None
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        is_mapped = any(line.rstrip("\n").endswith(f" {file.path}") for line in maps)
+    if not is_mapped:
+        raise AbiMismatchError(
+            f"The system loaded another file in place of {file.path}.",
+            "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
+        )
     # All functions of the family are required and, unless overridden, none of another family.
     exported = {name for name in _PUBLIC_FUNCTIONS if hasattr(functions, name)}
     missing, extra = sorted(abi.types.functions.keys() - exported), sorted(exported - abi.types.functions.keys())
@@ -248,13 +270,9 @@ def open_library(path: Path, override: str = AUTOMATIC) -> Library:
             if other.defaults_fit(default_param):
                 raise AbiMismatchError(
                     f"{file.path} says it is RKLLM {file.version}, but its defaults have the layout of {other.name}.",
-                    f"Install an unmodified runtime; if you trust its layout, {_override(other.name)}.",
+                    f"Install an unmodified runtime; if you trust its layout, {_OVERRIDE.format(other.name)}.",
                 )
-    return Library(file=file, abi=abi, functions=functions, default_param=default_param)
-
-
-def _override(version: str) -> str:
-    return f'set abi = "{version}" under [runtime] or RKLLM_MCP_RUNTIME__ABI={version}'
+    return Library(file, abi, functions, default_param, file.version or abi.name)
 
 
 def _candidates() -> Iterator[Path]:
@@ -281,40 +299,3 @@ def _candidates() -> Iterator[Path]:
             if name.startswith(LIBRARY_NAME) and path:
                 yield Path(path)
         return
-
-
-def _unknown_release(file: LibraryFile) -> UnknownRuntimeError:
-    if file.version is not None:
-        why = UNSUPPORTED_VERSIONS.get(file.version, "its interface has not been verified")
-        return UnknownRuntimeError(
-            f"{file.path} is RKLLM {file.version}, which this program does not drive: {why}.",
-            f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
-        )
-    if not file.exports:
-        return UnknownRuntimeError(
-            f"{file.path} is no RKLLM runtime: it has none of its functions.",
-            "Point [runtime] library at the librkllmrt.so of the RKLLM SDK.",
-        )
-    return UnknownRuntimeError(
-        f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
-        f"{_WORKING}; if you know that it is one of them, {_override(NEWEST_VERSION)}.",
-    )
-
-
-def _load(file: LibraryFile) -> ctypes.CDLL:
-    try:
-        # CDLL, never PyDLL: the GIL must be free while the runtime works and calls back.
-        library = ctypes.CDLL(str(file.path))
-    except OSError as error:
-        remedy = "Install the library it names, or copy librkllmrt.so again."
-        if "libgomp" in str(error):
-            remedy = "Install libgomp: 'sudo apt install libgomp1'."
-        raise RuntimeUnusableError(f"{file.path} cannot be loaded: {error}.", remedy) from None
-    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
-        is_mapped = any(line.rstrip("\n").endswith(f" {file.path}") for line in maps)
-    if not is_mapped:
-        raise AbiMismatchError(
-            f"The system loaded another file in place of {file.path}.",
-            "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
-        )
-    return library

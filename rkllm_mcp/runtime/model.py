@@ -38,7 +38,7 @@ from rkllm_mcp.runtime.abi.common import (
 )
 from rkllm_mcp.runtime.abi.declarations import CallFailedError
 from rkllm_mcp.runtime.frames import OutputSelection, RunReport
-from rkllm_mcp.runtime.inputs import NativeInput, as_input, check_support, native_input
+from rkllm_mcp.runtime.inputs import NativeInput, as_input, native_input
 from rkllm_mcp.runtime.library import Library
 
 _DONE = 0
@@ -151,12 +151,14 @@ class NativeRun:
             if self._abort_wanted:
                 return RunReport()
             self._running = True
-        refusal = ""
+        refusal, model = "", self._model
         try:
-            self._model.run_native(self, self._prompt.struct, self._infer_param)
+            model.active = self
+            model.functions.rkllm_run(model.handle, byref(self._prompt.struct), byref(self._infer_param), None)
         except CallFailedError as error:
             refusal = str(error)
         finally:
+            model.active = None  # a callback after the return has no run
             with self._lock:
                 self._running = False
         if self._failure is not None:
@@ -173,7 +175,8 @@ class NativeRun:
         with self._lock:
             self._abort_wanted = True
             if self._running:
-                self._model.abort_native()
+                with suppress(CallFailedError):  # nothing runs
+                    self._model.functions.rkllm_abort(self._model.handle)
 
     def on_result(self, result: Any, state: int, entered_ns: int) -> int:
         """Process a callback: hand over a token or note the end; return the callback's result."""
@@ -253,19 +256,17 @@ class RowsRun(NativeRun):
         self._first_ns = self._first_ns or entered_ns
         if self.rows is not None:
             self._abort_elsewhere()
-        elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:
-            # Otherwise the library keeps every row of a long input (rknn-llm #504).
-            return CALLBACK_DROP_BUFFER
-        return CALLBACK_GO_ON
-
-    def _take_rows(self, value: Any) -> bool:
+            return CALLBACK_GO_ON
+        if not result:
+            return CALLBACK_GO_ON
         if self._is_logits:
-            pointer, width, count = value.logits.logits, value.logits.vocab_size, value.logits.num_tokens
+            output = result.contents.logits
+            pointer, width, count = output.logits, output.vocab_size, output.num_tokens
         else:
-            layer = value.last_hidden_layer
-            pointer, width, count = layer.hidden_states, layer.embd_size, layer.num_tokens
+            output = result.contents.last_hidden_layer
+            pointer, width, count = output.hidden_states, output.embd_size, output.num_tokens
         if not pointer or width <= 0 or count <= 0:
-            return False
+            return CALLBACK_GO_ON
         first, columns = (count - 1 if self._selection.which == "last" else 0), self._selection.columns
         if not columns:
             start = addressof(pointer.contents) + first * width * _FLOAT_BYTES
@@ -276,44 +277,45 @@ class RowsRun(NativeRun):
             chosen = [pointer[row * width + column] for row in range(first, count) for column in columns]
             values, width = array("f", chosen).tobytes(), len(columns)
         self.rows = (width, count, values)
-        return True
+        # Otherwise the library keeps every row of a long input (rknn-llm #504).
+        return CALLBACK_DROP_BUFFER if self._model.abi.can_drop_buffers else CALLBACK_GO_ON
 
 
 class NativeModel:
     """A loaded model; its methods belong to one thread, except ``NativeRun.abort``.
 
-    A refused model is a ModelLoadError, a refused call a RunRejectedError, and a call that the family lacks an
-    UnsupportedError.
+    A refused model is a ModelLoadError, a refused call a RunRejectedError.
+
+    Attributes:
+        functions: the ctypes library.
+        handle: the model for its functions.
+        active: the run that receives the callbacks; one at a time.
     """
 
     def __init__(self, library: Library, load: LoadParameters) -> None:
         self.abi = library.abi
         self.version = library.version
         self.callback_threads = CallbackThreads()
-        self._functions = library.functions
-        self._active: NativeRun | None = None
+        self.functions = library.functions
+        self.active: NativeRun | None = None
         self._referenced: list[Any] = []
         self._param = self.abi.new_param(library.default_param, load)
         self._callback = self.abi.types["LLMResultCallback"](self._on_result)
-        host_callbacks: tuple[Any, ...] = ()
-        if load.embedding_table is not None or load.lacks_tokenizer:
-            if self.abi.host_callback_types is None:
-                raise ModelLoadError(
-                    f"The runtime ({self.abi.name}) cannot use a model without tokenizer or embeddings.",
-                    "Use RKLLM 1.3.0 or newer, or export the model with both.",
-                )
-            tokenizer_type, embed_type = self.abi.host_callback_types
-            tokenize = tokenizer_type(refuse_text) if load.lacks_tokenizer else tokenizer_type()
-            embed = embed_type(EmbeddingTable(load.embedding_table).embed) if load.embedding_table else embed_type()
-            host_callbacks = (tokenize, embed)
+        if (load.embedding_table is not None or load.lacks_tokenizer) and not self.abi.has_host_callbacks:
+            raise ModelLoadError(
+                f"The runtime ({self.abi.name}) cannot use a model without tokenizer or embeddings.",
+                "Use RKLLM 1.3.0 or newer, or export the model with both.",
+            )
+        tokenize = refuse_text if load.lacks_tokenizer else None
+        embed = EmbeddingTable(load.embedding_table).embed if load.embedding_table else None
         # It keeps everything it points to alive.
-        self._callback_argument = self.abi.new_callback(self._callback, *host_callbacks)
-        self._handle = c_void_p()
+        self._callback_argument = self.abi.new_callback(self._callback, tokenize, embed)
+        self.handle = c_void_p()
         # Seen in the field: a success status although loading had failed (rknn-llm #129).
         reason = "rkllm_init reported success but gave no model"
         try:
-            self._functions.rkllm_init(byref(self._handle), byref(self._param), self._callback_argument)
-            is_loaded = bool(self._handle)
+            self.functions.rkllm_init(byref(self.handle), byref(self._param), self._callback_argument)
+            is_loaded = bool(self.handle)
         except CallFailedError as error:
             is_loaded, reason = False, str(error)
         if not is_loaded:
@@ -339,9 +341,7 @@ class NativeModel:
         ``rows`` selects the output of an evaluation (``RowsRun``), ``is_timed`` makes a ``TimedRun``, and
         ``keeps_history`` appends to the content of the KV cache instead of comparing with it.
         """
-        value = as_input(prompt)
-        check_support(value, self.abi, self.version)
-        native = native_input(value, self.abi)
+        native = native_input(as_input(prompt), self.abi)
         if rows is not None:
             return RowsRun(self, native, options, on_token, rows)
         kind = TimedRun if is_timed else NativeRun
@@ -383,39 +383,22 @@ class NativeModel:
 
     def destroy(self) -> None:
         """Free the model; may be called again."""
-        handle, self._handle = self._handle, c_void_p()
+        handle, self.handle = self.handle, c_void_p()
         if handle:
             try:
-                self._functions.rkllm_destroy(handle)
+                self.functions.rkllm_destroy(handle)
             except CallFailedError:
                 return  # the process ends next
 
     def _call(self, function: str, *arguments: Any) -> None:
         try:
-            getattr(self._functions, function)(self._handle, *arguments)
+            getattr(self.functions, function)(self.handle, *arguments)
         except CallFailedError as error:
             raise RunRejectedError(str(error)) from None
 
-    # Called by the runs
-
-    def run_native(self, run: NativeRun, value: Any, infer_param: Any) -> None:
-        """Call rkllm_run with ``run`` receiving the callbacks; one at a time."""
-        self._active = run
-        try:
-            self._functions.rkllm_run(self._handle, byref(value), byref(infer_param), None)
-        finally:
-            self._active = None  # a callback after the return has no run
-
-    def abort_native(self) -> None:
-        """Call rkllm_abort; a refusal means that nothing runs and is ignored."""
-        try:
-            self._functions.rkllm_abort(self._handle)
-        except CallFailedError:
-            return
-
     def _on_result(self, result: Any, _userdata: int | None, state: int) -> int:
         entered_ns = time.monotonic_ns()
-        run = self._active
+        run = self.active
         if run is not None:
             try:
                 return run.on_result(result, state, entered_ns)

@@ -54,16 +54,6 @@ class CacheSubject:
     lora: str = ""  # name of the adapter; empty for none
     tenant: str = ""  # no other tenant gets the file, whose use would show that the prompts are equal
 
-    def difference(self, saved: Mapping[str, object]) -> str:
-        """Return why a prompt saved for another subject cannot be used here; empty if it can."""
-        if (saved.get("model"), saved.get("model_mtime_ns")) != (self.model, self.model_mtime_ns):
-            return "the model file is another one now"
-        if saved.get("library") != self.library or saved.get("version") != self.version:
-            return f"the runtime is another one now ({self.version}, it was {saved.get('version')})"
-        if saved.get("context_tokens") != self.context_tokens:
-            return f"the context window is {self.context_tokens} tokens now, it was {saved.get('context_tokens')}"
-        return "" if saved.get("lora") == self.lora else "it was made with another LoRA adapter"
-
 
 def subject_of(model: Path, library: Path, version: str, context_tokens: int, lora: str = "") -> CacheSubject:
     """Return the subject of an engine's prompts; reads both ends of the model and all of the library.
@@ -130,33 +120,43 @@ class PromptFiles:
                 reason = f"its file has {size} bytes instead of {manifest['bytes']}"
             elif self._verified.get(file) != changed and _file_digest(file) != manifest["sha256"]:
                 reason = "its file is damaged"
+            elif (manifest["model"], manifest["model_mtime_ns"]) != (subject.model, subject.model_mtime_ns):
+                reason = "the model file is another one now"
+            elif (manifest["library"], manifest["version"]) != (subject.library, subject.version):
+                reason = f"the runtime is another one now ({subject.version}, it was {manifest['version']})"
+            elif manifest["context_tokens"] != subject.context_tokens:
+                saved_tokens = manifest["context_tokens"]
+                reason = f"the context window is {subject.context_tokens} tokens now, it was {saved_tokens}"
+            elif manifest["lora"] != subject.lora:
+                reason = "it was made with another LoRA adapter"
             else:
                 self._verified[file] = changed
-                reason = subject.difference(manifest)
-            if not reason:
                 # The order of removal is by last use.
                 os.utime(entry)
                 return SavedPrompt(file, size, float(manifest["prefill_ms"]), manifest["is_proven"] is True)
         except (OSError, ValueError, TypeError, KeyError):
             reason = "its manifest cannot be read"
-        _remove(entry)
+        remove_entry(entry)
         return Dropped(reason)
 
     def draft(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
-        """Return a path to write to, or raise an OSError; call ``keep`` on success, and ``discard`` always."""
+        """Return a path to write to, or raise an OSError.
+
+        Call ``keep`` on success, and ``remove_entry`` with its folder always.
+        """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Unfinished files of processes that no longer run.
         for path in self.folder.iterdir():
             if not path.suffix[1:].isdigit() or Path(f"/proc/{path.suffix[1:]}").exists():
                 continue
             if path.is_dir():
-                _remove(path)
+                remove_entry(path)
             else:
                 path.unlink(missing_ok=True)
         if shutil.disk_usage(self.folder).free < len(ids) * _MOST_TOKEN_BYTES + _MARGIN_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         aside = self.entry(subject, ids).with_suffix(f".{os.getpid()}")
-        _remove(aside)
+        remove_entry(aside)
         aside.mkdir(mode=0o700)
         return aside / _DATA
 
@@ -184,7 +184,7 @@ class PromptFiles:
         }
         write_json(draft.with_name(_MANIFEST), manifest)
         entry = self.entry(subject, ids)
-        _remove(entry)
+        remove_entry(entry)
         draft.parent.rename(entry)
         self._verified[entry / _DATA] = (entry / _DATA).stat().st_mtime_ns
         kept: list[tuple[int, int, Path]] = []
@@ -198,7 +198,7 @@ class PromptFiles:
         for _, file_size, path in sorted(kept):
             if total > self.limit_mb * _MB and path != entry:
                 total -= file_size
-                _remove(path)
+                remove_entry(path)
         return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=stored_tokens is not None)
 
     def prove(self, saved: SavedPrompt) -> None:
@@ -207,33 +207,32 @@ class PromptFiles:
         with suppress(OSError, ValueError, TypeError):
             write_json(path, {**_read_json(path), "is_proven": True})
 
-    def discard(self, file: Path) -> None:
-        """Remove an entry, or a draft that did not become one."""
-        _remove(file.parent)
-
     def refusal(self, subject: CacheSubject) -> str:
         """Return why prompt caches are disabled for this model and runtime; empty if they are not."""
-        return self._refusals().get(_pair(subject), "")
+        pair, refusals = self._read_refusals(subject)
+        return refusals.get(pair, "")
 
     def refuse(self, subject: CacheSubject, reason: str) -> None:
         """Disable prompt caches for this model and runtime."""
-        refusals = {**self._refusals(), _pair(subject): reason}
-        latest = dict(list(refusals.items())[-_MAX_REFUSALS:])
+        pair, refusals = self._read_refusals(subject)
+        latest = dict(list({**refusals, pair: reason}.items())[-_MAX_REFUSALS:])
         with suppress(OSError):  # it is tried again at the next start
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_json(self.folder / _REFUSALS, latest)
+
+    def _read_refusals(self, subject: CacheSubject) -> tuple[str, dict[str, str]]:
+        """Return the key of a model and runtime, and the reasons by such keys."""
+        pair = hashlib.sha256(f"{subject.model}\0{subject.library}".encode()).hexdigest()[:_KEY_CHARS]
+        try:
+            refusals = _read_json(self.folder / _REFUSALS)
+        except (OSError, ValueError, TypeError):
+            refusals = {}
+        return pair, {key: reason for key, reason in refusals.items() if isinstance(reason, str)}
 
     def entry(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
         """Return the folder of a prefix, which exists if it was saved; ``find`` may still find it to be unusable."""
         name = f"{subject.model_path}\0{subject.lora}\0{subject.tenant}\0{_ids_digest(ids)}"
         return self.folder / hashlib.sha256(name.encode()).hexdigest()[:_KEY_CHARS]
-
-    def _refusals(self) -> dict[str, str]:
-        try:
-            refusals = _read_json(self.folder / _REFUSALS)
-        except (OSError, ValueError, TypeError):
-            return {}
-        return {pair: reason for pair, reason in refusals.items() if isinstance(reason, str)}
 
 
 def tokens_in_file(path: Path) -> tuple[int, ...] | None:
@@ -251,10 +250,6 @@ def tokens_in_file(path: Path) -> tuple[int, ...] | None:
         return None
     # Negative ids are pieces of pictures.
     return tuple(ids) if len(ids) == words[2] else None
-
-
-def _pair(subject: CacheSubject) -> str:
-    return hashlib.sha256(f"{subject.model}\0{subject.library}".encode()).hexdigest()[:_KEY_CHARS]
 
 
 def _ids_digest(ids: Sequence[int]) -> str:
@@ -276,8 +271,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
-def _remove(entry: Path) -> None:
-    """Remove an entry; the manifest first, so that a crash leaves no valid entry."""
+def remove_entry(entry: Path) -> None:
+    """Remove the folder of an entry or of a draft; the manifest first, so that a crash leaves no valid entry."""
     with suppress(OSError):
         (entry / _MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(entry, ignore_errors=True)
@@ -331,7 +326,7 @@ class PromptCaches:
             await self._engine.load_prompt_cache(saved.file, tokens=head, owner=self._owner)
         except (InputRefusedError, RunRejectedError, WorkerDiedError) as error:
             if isinstance(error, WorkerDiedError) or self._engine.is_ready:
-                self._give_up(saved, str(error))
+                self._give_up(saved.file, str(error))
             return False
         took_ms = (time.monotonic() - began) * 1000
         if not saved.is_proven:
@@ -343,13 +338,13 @@ class PromptCaches:
                 saves_time = stats.prefilled_tokens < len(head) / 2
             if not saves_time:
                 await self._engine.release_prompt_cache()
-                self._give_up(saved, "loading it saved nothing")
+                self._give_up(saved.file, "loading it saved nothing")
                 # The trial has evaluated the head.
                 return True
             await to_thread.run_sync(self._files.prove, saved)
         if took_ms > saved.prefill_ms + _SLOW_BY_MS:
             self._give_up(
-                saved, f"reading a file took {took_ms / 1000:.1f} s, evaluating {saved.prefill_ms / 1000:.1f} s"
+                saved.file, f"reading a file took {took_ms / 1000:.1f} s, evaluating {saved.prefill_ms / 1000:.1f} s"
             )
             return True
         self._say(f"[NPU: {len(head)} tokens of system text and tools are loaded from a file]")
@@ -371,14 +366,14 @@ class PromptCaches:
             # One token more, because some releases evaluate a fully cached prompt again.
             stats = await self._engine.prefill([*head, head[-1]] if is_cached else head, options)
             if not draft.is_file():
-                self._refuse("the runtime wrote no file")
+                self._give_up(draft, "the runtime wrote no file")
                 return False
             saved = await to_thread.run_sync(self._files.keep, draft, self.subject, head, stats.prefill_ms)
         except OSError as error:
             self._say(f"[NPU: the prompt cache was not kept: {error.strerror}]")
             return False
         finally:
-            self._files.discard(draft)
+            remove_entry(draft.parent)
         if isinstance(saved, Dropped):
             self._say(f"[NPU: the prompt cache was not kept: {saved.reason}]")
             return False
@@ -386,11 +381,9 @@ class PromptCaches:
         self._say(f"[NPU: {len(head)} tokens of system text and tools are kept in a file, {size}]")
         return True
 
-    def _give_up(self, saved: SavedPrompt, reason: str) -> None:
-        self._files.discard(saved.file)
-        self._refuse(reason)
-
-    def _refuse(self, reason: str) -> None:
+    def _give_up(self, file: Path, reason: str) -> None:
+        """Remove a file, and try none of this model and runtime again."""
+        remove_entry(file.parent)
         self.is_refused = True
         if self._refuses_for_good:
             self._files.refuse(self.subject, reason)

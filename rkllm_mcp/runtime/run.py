@@ -152,11 +152,6 @@ class Run:
         return max(measures.expected_prefill, len(self.tokens) - own_count)
 
     @property
-    def has_ended(self) -> bool:
-        """True if the native run has returned or never will."""
-        return self.state in _ENDED
-
-    @property
     def needs_abort(self) -> bool:
         """True while the runtime must be aborted, repeatedly because it may forget an abort."""
         return self.state is _STOPPING and self.stop_reason not in _RUNTIME_RETURNS
@@ -341,7 +336,7 @@ class Run:
 
     def _stop(self, reason: StopReason) -> None:
         self.stop_reason = reason
-        if not self.has_ended:
+        if self.state not in _ENDED:
             self.state = _STOPPING
 
     def _close(self) -> None:

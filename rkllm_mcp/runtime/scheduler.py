@@ -344,37 +344,21 @@ class RunQueue(Generic[_Run]):
     _max_skips: int = MAX_SKIPS  # at most as many runs go before a waiting one; 0 keeps the order of arrival
     _cost_s: Callable[[int], float] = lambda _: 0.0  # the seconds that prefilling this many tokens takes
     _resume: Callable[[], None] = lambda: None  # called when a hold for an expected run ends
-    _runs: list[_Run] = field(default_factory=list[_Run])
+    runs: list[_Run] = field(default_factory=list[_Run])  # in the order of their arrival
     expected_tokens: Sequence[int] = ()  # prefix of the expected run; empty without one
     _expected_at: float = 0.0  # the event loop's clock when it was announced
     _hold: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """Return the number of waiting runs."""
-        return len(self._runs)
-
-    def append(self, run: _Run) -> None:
-        """Add a run at the end."""
-        self._runs.append(run)
-
-    def remove(self, run: _Run) -> bool:
-        """Remove a run; return False if it is not waiting."""
-        is_waiting = run in self._runs
-        if is_waiting:
-            self._runs.remove(run)
-        return is_waiting
-
-    def clear(self) -> list[_Run]:
-        """Remove and return all runs."""
-        runs, self._runs = self._runs, []
-        return runs
+        return len(self.runs)
 
     def next(self, cached: Sequence[int]) -> _Run | None:
         """Remove and return the run to start now; None if none waits or all are held for the expected run.
 
         ``cached`` holds the ids known to be in the KV cache, from its start.
         """
-        runs, chosen = self._runs, 0
+        runs, chosen = self.runs, 0
         if not runs:
             return None
         if runs[0].skipped < self._max_skips:

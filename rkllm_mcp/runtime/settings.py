@@ -75,28 +75,21 @@ DOMAINS = 16
 DOMAIN_BYTES = 4_000_000_000
 
 
-def assign_domains(sizes: Sequence[int]) -> list[int]:
-    """Return the first domain of each model, given the sizes in bytes; raise ModelLoadError if there are too few."""
-    bases: list[int] = []
-    free = 0
-    for size in sizes:
-        bases.append(free)
-        free += max(1, -(-size // DOMAIN_BYTES))
-    if free > DOMAINS:
-        total_mb = sum(sizes) // 1_000_000
-        raise ModelLoadError(
-            f"{len(sizes)} models of {total_mb} MB need {free} IOMMU domains, and the driver has {DOMAINS}.",
-            "Load fewer or smaller models at once.",
-        )
-    return bases
-
-
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
     """Return the settings of a board's models with separate domains, one engine for each, or raise a ModelLoadError."""
-    sizes: list[int] = []
+    placed: list[EngineSettings] = []
+    free = total = 0
     for engine in settings:
         size = 0  # of a missing file, which loading reports
         with suppress(OSError):
             size = Path(engine.model_path).expanduser().stat().st_size
-        sizes.append(size)
-    return [replace(engine, base_domain_id=base) for engine, base in zip(settings, assign_domains(sizes), strict=True)]
+        placed.append(replace(engine, base_domain_id=free))
+        free += max(1, -(-size // DOMAIN_BYTES))
+        total += size
+    if free > DOMAINS:
+        problem = f"{len(settings)} models of {total // 1_000_000} MB need {free} IOMMU domains"
+        raise ModelLoadError(
+            f"{problem}, and the driver has {DOMAINS}.",
+            "Load fewer or smaller models at once.",
+        )
+    return placed

@@ -174,7 +174,26 @@ class Worker:
     def serve(self) -> bool:
         """Execute commands until SHUTDOWN or the end of the socket; return False if the runtime hung or broke."""
         self._owner.start()
-        self._read_commands()
+        reader, is_served = frames.FrameReader(), True
+        try:
+            while is_served and (received := self._connection.recv(_RECEIVE_BYTES)):
+                for kind, body in reader.feed(received):
+                    if kind == frames.SHUTDOWN:
+                        is_served = False
+                        break
+                    if kind == frames.ABORT:
+                        if self._run is not None and self._run[0] == frames.unpack_numbered(body)[0]:
+                            self._run[1].abort()
+                    elif kind == frames.LOAD:
+                        self._jobs.put(partial(self._load, frames.unpack_load(body)))
+                    elif kind == frames.RUN:
+                        self._prepare(frames.unpack_run(body))
+                    elif kind == frames.CALL:
+                        self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
+        except ConnectionError:
+            is_served = False
+        finally:
+            self.stop()
         if self._run is not None:
             self._run[1].abort()
         self._jobs.put(None)
@@ -187,27 +206,6 @@ class Worker:
         """End ``serve`` from a signal handler or another thread, like the end of the socket."""
         with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
-
-    def _read_commands(self) -> None:
-        reader = frames.FrameReader()
-        try:
-            while received := self._connection.recv(_RECEIVE_BYTES):
-                for kind, body in reader.feed(received):
-                    if kind == frames.SHUTDOWN:
-                        return
-                    if kind == frames.ABORT:
-                        if self._run is not None and self._run[0] == frames.unpack_numbered(body)[0]:
-                            self._run[1].abort()
-                    elif kind == frames.LOAD:
-                        self._jobs.put(partial(self._load, frames.unpack_load(body)))
-                    elif kind == frames.RUN:
-                        self._prepare(frames.unpack_run(body))
-                    elif kind == frames.CALL:
-                        self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
-        except ConnectionError:
-            return
-        finally:
-            self.stop()
 
     def _prepare(self, command: frames.RunCommand) -> None:
         """Create the run immediately, so that an abort right after it finds it."""

@@ -152,16 +152,6 @@ class WorkerProcess:
         if not self._transport.is_closing():
             self._transport.write(frame)
 
-    async def stop(self, timeout_s: float) -> None:
-        """Ask the worker to end, and kill it after ``timeout_s``."""
-        self.send(frames.frame(frames.SHUTDOWN))
-        with anyio.move_on_after(timeout_s, shield=True):
-            await self.gone()
-            return
-        self.kill()
-        with anyio.move_on_after(_KILL_TIMEOUT_S, shield=True):
-            await self.gone()
-
     def memory_bytes(self) -> int:
         """Return the memory that the process has written to (RssAnon); 0 if it is gone or the kernel does not say."""
         with suppress(OSError):
@@ -237,4 +227,10 @@ async def open_worker(
         try:
             yield worker
         finally:
-            await worker.stop(stop_timeout_s)
+            worker.send(frames.frame(frames.SHUTDOWN))
+            with anyio.move_on_after(stop_timeout_s, shield=True) as limit:
+                await worker.gone()
+            if limit.cancelled_caught:
+                worker.kill()
+                with anyio.move_on_after(_KILL_TIMEOUT_S, shield=True):
+                    await worker.gone()

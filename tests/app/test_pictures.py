@@ -312,8 +312,8 @@ async def test_an_encoder_that_dies_between_two_pictures_is_loaded_again_and_cos
         assert (await chat.ask("what is it?", RED_ABOVE_BLUE)).text.strip() == "It is red above, blue below."
         vision = chat.app.model_host.board.vision
         assert vision is not None
-        assert vision.encoder.worker_pid is not None
-        os.kill(vision.encoder.worker_pid, signal.SIGKILL)
+        assert vision.encoder.worker is not None
+        os.kill(vision.encoder.worker.pid, signal.SIGKILL)
         # A text's answer gives the loop the time to notice.
         await chat.ask("hello")
         assert (await chat.ask("and this?", BLUE_ABOVE_RED)).text.strip() == "It is blue above, red below."

@@ -13,11 +13,10 @@ def stats(prefill_ms: float) -> RunStats:
 def test_a_prompt_is_being_read_from_its_beginning_to_its_first_token() -> None:
     readings = PrefillProgress()
     assert readings.of("a") is None
-    readings.begin("a", lambda: 500)
+    readings.runs["a"] = lambda: 500
     assert readings.of("a") == PromptProgress(500)
     assert readings.of("b") is None
-    readings.over("a")
-    readings.over("a")
+    del readings.runs["a"]
     assert readings.of("a") is None
 
 

@@ -157,7 +157,7 @@ def test_default_parameters_fit_their_own_family_and_no_other_of_another_layout(
 
 def test_every_input_of_1_3_1_has_its_own_layout_and_holds_no_audio() -> None:
     abi, rows = abi_of("1.3.1"), (ctypes.c_float * 8)()
-    image = abi.new_image_input(ImageInput("<image>", array("f", rows), 1), rows)
+    image = abi.new_input(rows, ImageInput("<image>", array("f", rows), 1))
     inputs = [image, abi.new_input((ctypes.c_int32 * 1)(5))]
 
     assert {type(value) for value in inputs} == {abi.types["RKLLMInput"]}

@@ -75,7 +75,9 @@ async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emul
     async with open_engine(emulator.settings(RULES, context_tokens=1024)) as engine:
         assert (engine.is_ready, engine.version, engine.worker_pid) == (False, "", None)
         await engine.ready()
-        assert (engine.is_ready, engine.version, engine.is_emulated) == (True, emulator.version, True)
+        assert (engine.is_ready, engine.version) == (True, emulator.version)
+        assert engine.supervisor.loaded is not None
+        assert engine.supervisor.loaded.emulated
         assert (engine.context_tokens, engine.supervisor.restarts) == (1024, 0)
         assert engine.supervisor.worker is not None
         assert engine.worker_pid == engine.supervisor.worker.pid

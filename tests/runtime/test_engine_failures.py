@@ -339,7 +339,9 @@ async def test_the_emulator_can_be_asked_for_by_name(newest: Emulator, monkeypat
     settings = EngineSettings(model_path=newest.model("rule\nuser (.+)\nsay $1"), library="emulator")
     async with open_engine(settings) as engine:
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
-        assert (engine.version, engine.is_emulated) == ("1.2.3", True)
+        assert engine.version == "1.2.3"
+        assert engine.supervisor.loaded is not None
+        assert engine.supervisor.loaded.emulated
 
 
 async def test_an_emulator_that_does_not_exist_is_an_error_of_ready(

@@ -42,7 +42,7 @@ async def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost(
     resumed: list[bool] = []
     queue = RunQueue[Run](MAX_SKIPS, lambda tokens: tokens * s_per_token, lambda: resumed.append(True))
     queue.expect([*mine, 1])
-    queue.append(other)
+    queue.runs.append(other)
     if hold_s:
         assert queue.next(mine) is None
         await turn(hold_s - 0.01)
@@ -63,7 +63,7 @@ async def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost(
 async def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
     queue, run = RunQueue[Run](MAX_SKIPS, lambda _: 1.0), Run(upcoming)
     queue.expect(list(range(100)))
-    queue.append(run)
+    queue.runs.append(run)
     assert queue.next(cached) is run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from rkllm_mcp.errors import MemoryShortError, ModelLoadError
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.engine import open_engine
-from rkllm_mcp.runtime.settings import DOMAIN_BYTES, EngineSettings, assign_domains, with_domains
+from rkllm_mcp.runtime.settings import DOMAIN_BYTES, EngineSettings, with_domains
 from rkllm_mcp.runtime.worker import needed_bytes, require_memory
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -72,18 +74,29 @@ async def test_the_check_comes_before_the_runtime_sees_the_model_and_can_be_swit
             assert engine.supervisor.restarts == 0
 
 
+def bases_of(folder: Path, sizes: Sequence[int]) -> list[int]:
+    """The first domain of each model of these sizes, whose files have no blocks."""
+    settings: list[EngineSettings] = []
+    for index, size in enumerate(sizes):
+        path = folder / f"{index}.rkllm"
+        path.touch()
+        os.truncate(path, size)
+        settings.append(EngineSettings(path))
+    return [engine.base_domain_id for engine in with_domains(settings)]
+
+
 @pytest.mark.parametrize(
     ("sizes", "bases"),
     [([], []), ([GB], [0]), ([GB, GB, GB], [0, 1, 2]), ([9 * GB, GB, DOMAIN_BYTES, 0, 1], [0, 3, 4, 5, 6])],
 )
-def test_each_model_begins_in_a_domain_that_no_other_fills(sizes: list[int], bases: list[int]) -> None:
-    assert assign_domains(sizes) == bases
+def test_each_model_begins_in_a_domain_that_no_other_fills(tmp_path: Path, sizes: list[int], bases: list[int]) -> None:
+    assert bases_of(tmp_path, sizes) == bases
 
 
-def test_more_models_than_domains_are_refused() -> None:
-    assert len(assign_domains([GB] * 16)) == 16
+def test_more_models_than_domains_are_refused(tmp_path: Path) -> None:
+    assert len(bases_of(tmp_path, [GB] * 16)) == 16
     with pytest.raises(ModelLoadError, match="17 models of 17000 MB need 17 IOMMU domains, and the driver has 16"):
-        assign_domains([GB] * 17)
+        bases_of(tmp_path, [GB] * 17)
 
 
 @pytest.mark.anyio

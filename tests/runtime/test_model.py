@@ -170,7 +170,7 @@ def test_an_error_callback_rejects_the_run_also_where_the_status_is_success(emul
         report = pool.submit(run.execute)
         assert enough.wait(60)
         # Not the run's own abort, after which an error would be expected.
-        model.abort_native()
+        model.functions.rkllm_abort(model.handle)
         with pytest.raises(RunRejectedError, match="reported an error in the middle of the answer"):
             report.result(60)
 

@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.prompt_cache import CacheSubject, Dropped, PromptFiles, SavedPrompt, prompts_folder, subject_of
+from rkllm_mcp.runtime.prompt_cache import (
+    CacheSubject,
+    Dropped,
+    PromptFiles,
+    SavedPrompt,
+    prompts_folder,
+    remove_entry,
+    subject_of,
+)
 from tests.support.emulator import libraries
 from tests.support.shared import REPOSITORY
 
@@ -106,7 +114,7 @@ def test_a_damaged_file_is_dropped_and_gone(files: PromptFiles, damage: str) -> 
 
 
 def test_a_draft_that_nothing_became_of_leaves_nothing(files: PromptFiles) -> None:
-    files.discard(files.draft(SUBJECT, HEAD))
+    remove_entry(files.draft(SUBJECT, HEAD).parent)
     assert in_the_folder(files) == []
     files.draft(SUBJECT, HEAD).write_bytes(b"half")
     assert files.find(SUBJECT, HEAD) is None
@@ -149,7 +157,7 @@ def test_a_file_larger_than_the_limit_of_all_is_not_stored(files: PromptFiles) -
     draft = files.draft(SUBJECT, HEAD)
     draft.write_bytes(b"x" * 9 * MB)
     assert files.keep(draft, SUBJECT, HEAD, 1.0) == Dropped("9 MB are more than prompt_cache_mb allows")
-    files.discard(draft)
+    remove_entry(draft.parent)
     assert files.find(SUBJECT, HEAD) is None
     assert isinstance(files.find(SUBJECT, [1]), SavedPrompt)
 

@@ -52,14 +52,14 @@ def _measure_encoder(encoder: NativeEncoder) -> Facts:
     pixels = bytes(_RED) * (encoder.shape.width * encoder.shape.height)
     times: dict[str, float] = {}
     for cores, mask in _CORES.items():
-        if encoder.use_cores(mask):
+        if encoder.use_cores((mask,)):
             encodings: list[float] = []
             for _ in range(_ENCODINGS):
                 began_ns = time.monotonic_ns()
                 encoder.encode(pixels)
                 encodings.append(_ms(time.monotonic_ns() - began_ns))
             times[cores] = statistics.median(encodings)
-    encoder.use_all_cores()
+    encoder.use_cores()
     return {"encoder_ms": times}
 
 

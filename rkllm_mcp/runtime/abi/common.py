@@ -6,7 +6,7 @@ A family is a set of releases with one binary layout. C names are used only in t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import Array, c_float, c_int32, pointer
 from dataclasses import dataclass, field, fields
 from os import PathLike
@@ -89,14 +89,9 @@ class Abi:
     has_cache_ranges: bool = False  # rkllm_clear_kv_cache takes a range of tokens
     has_ignore_eos: bool = False
     callback_returns_int: bool = False  # the callback returns int instead of void and can pause a run
+    has_host_callbacks: bool = False  # the host may tokenize and embed in place of the model
     can_drop_buffers: bool = False  # the callback can let the library free the rows that it has read
     leaks_images: bool = False  # every image of a run without history leaks memory (rknn-llm #529)
-
-    @property
-    def host_callback_types(self) -> tuple[Any, Any] | None:
-        """C types of the tokenizer and embedding callbacks; None if the library has none."""
-        names = ("LLMTokenizerCallback", "LLMGetEmbedCallback")
-        return (self.types[names[0]], self.types[names[1]]) if names[0] in self.types.callbacks else None
 
     def new_param(self, defaults: bytes, load: LoadParameters) -> Any:
         """Return the library's defaults with every field set that this project relies on."""
@@ -126,31 +121,34 @@ class Abi:
             extend.enabled_cpus_num = len(set(load.cpus))
         return param
 
-    def new_callback(self, result: Any, tokenize: Any = None, embed: Any = None) -> Any:
+    def new_callback(
+        self, result: Any, tokenize: Callable[..., int] | None = None, embed: Callable[..., int] | None = None
+    ) -> Any:
         """Return the third argument of rkllm_init: the function pointer, or a pointer to the struct of callbacks.
 
-        NULL leaves the tokenizer and the embeddings to the model.
+        Without a function, NULL leaves the tokenizer or the embeddings to the model.
         """
-        if self.host_callback_types is None:
+        if not self.has_host_callbacks:
             return result
-        tokenizer_type, embed_type = self.host_callback_types
+        tokenizer_type, embed_type = self.types["LLMTokenizerCallback"], self.types["LLMGetEmbedCallback"]
         callbacks = self.types["RKLLMCallback"](
             result_callback=result,
-            tokenizer_callback=tokenize or tokenizer_type(),
-            embed_callback=embed or embed_type(),
+            tokenizer_callback=tokenizer_type() if tokenize is None else tokenizer_type(tokenize),
+            embed_callback=embed_type() if embed is None else embed_type(embed),
         )
         return pointer(callbacks)
 
-    def new_input(self, ids: TokenArray) -> Any:
-        """Return an input of token ids, to which no template is applied."""
-        value = self._input(RKLLM_INPUT_TOKEN)
-        value.token_input.input_ids = ids
-        value.token_input.n_tokens = len(ids)
-        return value
-
-    def new_image_input(self, image: ImageInput, rows: FloatArray) -> Any:
-        """Return an input of text with images."""
-        value = self._input(RKLLM_INPUT_MULTIMODAL)
+    def new_input(self, memory: TokenArray | FloatArray, image: ImageInput | None = None) -> Any:
+        """Return an input of token ids, to which no template is applied, or of ``image``'s text with these rows."""
+        value = self.types["RKLLMInput"](input_type=RKLLM_INPUT_TOKEN if image is None else RKLLM_INPUT_MULTIMODAL)
+        if self.has_roles:
+            # Set for every kind: it is undocumented if a NULL role is safe.
+            value.role = b"user"
+            value.enable_thinking = False
+        if image is None:
+            value.token_input.input_ids = memory
+            value.token_input.n_tokens = len(memory)
+            return value
         images = value.multimodal_input
         images.prompt = image.text.encode()
         if _has_field(images, "image"):
@@ -160,7 +158,7 @@ class Abi:
                 images.image_start = image.tags.start.encode()
                 images.image_end = image.tags.end.encode()
                 images.image_content = image.tags.content.encode()
-        images.image_embed = rows
+        images.image_embed = memory
         images.n_image_tokens = image.tokens_per_image
         if self.has_image_sizes:
             images.n_image = image.images
@@ -213,14 +211,6 @@ class Abi:
         perf = result.perf
         prefill, generate = perf.prefill_time_ms, perf.generate_time_ms
         return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
-
-    def _input(self, kind: int) -> Any:
-        value = self.types["RKLLMInput"](input_type=kind)
-        if self.has_roles:
-            # Set for every kind: it is undocumented if a NULL role is safe.
-            value.role = b"user"
-            value.enable_thinking = False
-        return value
 
 
 def _has_field(instance: object, name: str) -> bool:

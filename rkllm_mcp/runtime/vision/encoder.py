@@ -62,7 +62,7 @@ class VisionEncoder:
     runs: int = 0  # pictures that the NPU has encoded
     version: str = ""  # release of librknnrt.so; empty until it is loaded
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
-    _worker: WorkerProcess | None = None
+    worker: WorkerProcess | None = None  # None while the encoder is not in memory
     _end_worker: AsyncExitStack = field(default_factory=AsyncExitStack)
     _shape: EncoderShape | None = None
     _loaded: asyncio.Future[frames.EncoderLoaded] = field(init=False)
@@ -74,11 +74,6 @@ class VisionEncoder:
     def picture_tokens(self) -> int:
         """Tokens of a picture; 0 until the encoder was loaded."""
         return self._shape.tokens if self._shape else 0
-
-    @property
-    def worker_pid(self) -> int | None:
-        """Process id of the encoder's process; None while the encoder is not in memory."""
-        return self._worker.pid if self._worker else None
 
     async def shape(self) -> EncoderShape:
         """Return the encoder's properties; it is loaded for that at first.
@@ -136,11 +131,11 @@ class VisionEncoder:
         return PictureEmbedding(values, shape.width, shape.height, shape.tokens)
 
     async def _load(self) -> tuple[WorkerProcess, EncoderShape]:
-        if self._worker is not None and self._worker.is_gone:
+        if self.worker is not None and self.worker.is_gone:
             # It died between two pictures, as by the kernel's choice when memory ran out.
             await self.aclose()
-        if self._worker is not None and self._shape is not None:
-            return self._worker, self._shape
+        if self.worker is not None and self._shape is not None:
+            return self.worker, self._shape
         find = (
             emulated_encoder_library if is_emulated_encoder(self.model) else partial(find_encoder_library, self.model)
         )
@@ -157,8 +152,8 @@ class VisionEncoder:
                 await self.aclose()
             raise
         self.version = loaded.version
-        self._worker, self._shape = worker, EncoderShape(*loaded.shape)
-        return self._worker, self._shape
+        self.worker, self._shape = worker, EncoderShape(*loaded.shape)
+        return self.worker, self._shape
 
     async def _reply(
         self, worker: WorkerProcess, frame: bytes, reply: asyncio.Future[_T], limit_s: float, doing: str
@@ -199,7 +194,7 @@ class VisionEncoder:
 
     async def aclose(self) -> None:
         """End the encoder's process; the next picture starts it again."""
-        self._worker = None
+        self.worker = None
         stack, self._end_worker = self._end_worker, AsyncExitStack()
         await stack.aclose()
 

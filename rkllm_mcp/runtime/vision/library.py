@@ -10,6 +10,8 @@ import ctypes
 import json
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import addressof, byref, c_float, c_uint64, c_void_p, sizeof
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,10 +66,9 @@ class EncoderShape(NamedTuple):
     outputs: int  # of several, the rows of a token follow each other
 
 
-def declarations() -> Declarations:
-    """Return the declarations of librknnrt.so."""
-    data = json.loads((Path(__file__).parents[1] / "abi" / "rknn.json").read_text("utf-8"))
-    return Declarations(data["structs"], data["callbacks"], data["functions"])
+# Declarations of librknnrt.so.
+_RKNN = json.loads((Path(__file__).parents[1] / "abi" / "rknn.json").read_text("utf-8"))
+DECLARATIONS = Declarations(_RKNN["structs"], _RKNN["callbacks"], _RKNN["functions"])
 
 
 def library_version(path: Path) -> str | None:
@@ -125,7 +126,7 @@ class NativeEncoder:
     def __init__(self, library: Path, model: Path) -> None:
         if library_version(library) is None:
             raise AbiMismatchError(f"{library} is no librknnrt.so: it names no release.", "Copy the library again.")
-        self._types = declarations()
+        self._types = DECLARATIONS
         try:
             self._functions = ctypes.CDLL(str(library))
             for name, signature in self._types.signatures.items():
@@ -145,7 +146,7 @@ class NativeEncoder:
             self.shape = self._shape(model)
         except CallFailedError as error:
             raise ModelFileError(f"{model} does not describe itself: {error}.", "Convert it again.") from None
-        self.use_all_cores()
+        self.use_cores()
         self._buffers = [(c_float * (self.shape.tokens * self.shape.row))() for _ in range(self.shape.outputs)]
 
     def encode(self, pixels: bytes) -> bytes:
@@ -175,17 +176,16 @@ class NativeEncoder:
         starts = range(0, self.shape.tokens * size, size)
         return b"".join(view[start : start + size] for start in starts for view in views)
 
-    def use_all_cores(self) -> None:
-        """Use as many cores as the NPU has; they are used from the beginning."""
-        any(self.use_cores(mask) for mask in _CORE_MASKS)
+    def use_cores(self, masks: Sequence[int] = _CORE_MASKS) -> bool:
+        """Use the cores of the first mask that the library accepts; False if it refuses them all.
 
-    def use_cores(self, mask: int) -> bool:
-        """Use the cores of a mask from now on; False if the library refuses it."""
-        try:
-            self._functions.rknn_set_core_mask(self._context, mask)
-        except CallFailedError:
-            return False
-        return True
+        From the beginning it uses as many cores as the NPU has.
+        """
+        for mask in masks:
+            with suppress(CallFailedError):
+                self._functions.rknn_set_core_mask(self._context, mask)
+                return True
+        return False
 
     def destroy(self) -> None:
         """Free the model."""

@@ -27,37 +27,34 @@ def main(descriptor: int) -> None:
     connection = socket.socket(fileno=descriptor)
     # The end of the socket ends the loop below, or SIGTERM a process that waits for the NPU.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    reader, is_served = frames.FrameReader(), True
+    encoder: NativeEncoder | None = None
     with suppress(ConnectionError):
-        _serve(connection)
+        while is_served and (received := connection.recv(_RECEIVE_BYTES)):
+            for kind, body in reader.feed(received):
+                if kind == frames.LOAD_ENCODER:
+                    command = frames.unpack(frames.EncoderLoad, body)
+                    library = Path(command.library)
+                    try:
+                        encoder = NativeEncoder(library, Path(command.path))
+                        answer = frames.pack(frames.EncoderLoaded(library_version(library) or "", encoder.shape))
+                    except RuntimeUnusableError as error:
+                        encoder = None
+                        answer = frames.pack(frames.LoadFailed(type(error).__name__, error.message, error.remedy))
+                    connection.sendall(answer)
+                elif kind == frames.ENCODE and encoder is not None:
+                    number, pixels = frames.unpack_numbered(body)
+                    try:
+                        answer = frames.pack_numbered(frames.ENCODED, number, encoder.encode(pixels))
+                    except RunRejectedError as error:
+                        answer = frames.pack(frames.EncodeFailed(number, error.reason))
+                    connection.sendall(answer)
+                elif kind == frames.SHUTDOWN:
+                    if encoder is not None:
+                        encoder.destroy()
+                    is_served = False
+                    break
     sys.stdout.flush()
     sys.stderr.flush()
     # The library's exit handlers are not needed.
     os._exit(0)
-
-
-def _serve(connection: socket.socket) -> None:
-    reader = frames.FrameReader()
-    encoder: NativeEncoder | None = None
-    while received := connection.recv(_RECEIVE_BYTES):
-        for kind, body in reader.feed(received):
-            if kind == frames.LOAD_ENCODER:
-                command = frames.unpack(frames.EncoderLoad, body)
-                library = Path(command.library)
-                try:
-                    encoder = NativeEncoder(library, Path(command.path))
-                    answer = frames.pack(frames.EncoderLoaded(library_version(library) or "", encoder.shape))
-                except RuntimeUnusableError as error:
-                    encoder = None
-                    answer = frames.pack(frames.LoadFailed(type(error).__name__, error.message, error.remedy))
-                connection.sendall(answer)
-            elif kind == frames.ENCODE and encoder is not None:
-                number, pixels = frames.unpack_numbered(body)
-                try:
-                    answer = frames.pack_numbered(frames.ENCODED, number, encoder.encode(pixels))
-                except RunRejectedError as error:
-                    answer = frames.pack(frames.EncodeFailed(number, error.reason))
-                connection.sendall(answer)
-            elif kind == frames.SHUTDOWN:
-                if encoder is not None:
-                    encoder.destroy()
-                return

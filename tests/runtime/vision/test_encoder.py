@@ -29,16 +29,16 @@ async def encoder_in(folder: Path, lines: str = "outputs 1") -> AsyncGenerator[V
 
 async def test_a_picture_is_encoded_once_however_often_it_is_sent(tmp_path: Path) -> None:
     async with encoder_in(tmp_path, "outputs 4") as encoder:
-        assert encoder.worker_pid is None
+        assert encoder.worker is None
         first = await encoder.encode(FIRST)
         assert (first.tokens, len(first.values), encoder.version) == (16, 16 * 4 * 16, "2.3.2")
-        pid = encoder.worker_pid
+        worker = encoder.worker
         async with anyio.create_task_group() as group:
             for picture in (FIRST, SECOND, FIRST, SECOND):
                 group.start_soon(encoder.encode, picture)
         assert await encoder.encode(FIRST) is first
-        assert (encoder.runs, encoder.worker_pid) == (2, pid)
-    assert encoder.worker_pid is None
+        assert (encoder.runs, encoder.worker) == (2, worker)
+    assert encoder.worker is None
 
 
 async def test_a_picture_that_cannot_be_read_leaves_the_encoder_ready(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ async def test_an_exception_in_the_library_costs_one_picture(
 async def test_a_process_that_is_killed_in_between_costs_no_picture(tmp_path: Path) -> None:
     async with encoder_in(tmp_path) as encoder:
         await encoder.encode(FIRST)
-        assert encoder.worker_pid is not None
-        os.kill(encoder.worker_pid, signal.SIGKILL)
+        assert encoder.worker is not None
+        os.kill(encoder.worker.pid, signal.SIGKILL)
         await encoder.encode(SECOND)
         assert encoder.runs == 2
 

@@ -12,9 +12,9 @@ import pytest
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, ModelFileError, ModelLoadError, RunRejectedError
 from rkllm_mcp.runtime.vision.library import (
+    DECLARATIONS,
     EncoderShape,
     NativeEncoder,
-    declarations,
     find_encoder_library,
     library_version,
 )
@@ -51,7 +51,7 @@ def calls(log: Path, name: str) -> list[dict[str, Any]]:
 
 
 def test_layouts_are_those_of_the_vendors_header() -> None:
-    types = declarations()
+    types = DECLARATIONS
     made = {
         name: (ctypes.sizeof(types[name]), {field: getattr(types[name], field).offset for field in members})
         for name, members in types.structs.items()
@@ -61,7 +61,7 @@ def test_layouts_are_those_of_the_vendors_header() -> None:
 
 def test_the_emulated_library_can_replace_the_real_one(library: Path) -> None:
     unused = {"rknn_dup_context", "rknn_wait"}
-    assert exported_names(library) == {*declarations().functions, *unused}
+    assert exported_names(library) == {*DECLARATIONS.functions, *unused}
     assert (soname(library), library_version(library)) == ("librknnrt.so", "2.3.2")
 
 
