@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation, as_mapping
+from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.providers.remote import NO_KEY, ReadChunk, RemoteModel, Round, Sdk, client_of
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
@@ -164,9 +166,14 @@ class AnthropicModel(RemoteModel):
         refused = self._refused - {"max_tokens"}
         return {key: part for key, part in body.items() if key not in refused}, reader.pieces_of
 
-    def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
+    async def _request_turn(
+        self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink
+    ) -> Usage:
+        usage = await super()._request_turn(conversation, model_round, turn, sink)
+        # Only those of a complete round are sent back.
         reader = self._readers.pop(conversation.id, None)
         blocks = () if reader is None else reader.blocks.values()
         thoughts = tuple(block for block in blocks if block.get("signature") or block.get("data"))
-        if thoughts and answer.calls:
-            self._thoughts.setdefault(conversation.id, {})[wire_id(answer.calls[0].id)] = thoughts
+        if thoughts and turn.calls:
+            self._thoughts.setdefault(conversation.id, {})[wire_id(turn.calls[0].id)] = thoughts
+        return usage

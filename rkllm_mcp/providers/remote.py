@@ -245,10 +245,6 @@ class RemoteModel(ABC):
     def _load(self) -> Sdk:
         """Import the SDK and create its client; called once, in a thread."""
 
-    def _on_answer(self, conversation: Conversation, answer: TurnBuilder) -> None:
-        """Hook that is called after a complete round."""
-        del conversation, answer
-
     async def _request_turn(
         self, conversation: Conversation, model_round: Round, turn: TurnBuilder, sink: EventSink
     ) -> Usage:
@@ -270,7 +266,6 @@ class RemoteModel(ABC):
         if turn.finish_part is None:
             raise broken_off(self.service) if first else no_stream(self.service)
         closing = turn.finish()
-        self._on_answer(conversation, turn)
         # An estimate if the service reports none.
         counted = turn.usage_part or UsagePart(_prompt_tokens(model_round), 0, estimated_message_tokens(turn.message()))
         to_first_ms = round(((first or last) - started) * 1000, 3)

@@ -6,8 +6,9 @@ Arguments are checked against the original schema afterwards, so the reduction c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from rkllm_mcp.messages import as_list, as_mapping, resolved_reference
@@ -31,11 +32,12 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
     root = _Cleaning(schema).clean(schema, ())
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for part in (root, *_branches(root, _CHOICES)):
+    branches = {key: [as_mapping(branch) for branch in as_list(root.get(key))] for key in _CHOICES}
+    for part in (root, *chain.from_iterable(branches.values())):
         for name, item in as_mapping(part.get("properties")).items():
             properties.setdefault(name, item)
     # Of a choice at the top level only properties that all branches require are required.
-    for part in (root, *_branches(root, ("allOf",))):
+    for part in (root, *branches["allOf"]):
         names = (name for name in as_list(part.get("required")) if isinstance(name, str))
         required += [name for name in names if name in properties and name not in required]
     extra = {key: value for key, value in root.items() if key not in {*_CHOICES, "type", "properties", "required"}}
@@ -86,7 +88,3 @@ class _Cleaning:
         if cleaned.get("type") == "array":
             cleaned.setdefault("items", {})
         return cleaned
-
-
-def _branches(schema: Schema, keys: Sequence[str]) -> list[Schema]:
-    return [as_mapping(branch) for key in keys for branch in as_list(schema.get(key))]

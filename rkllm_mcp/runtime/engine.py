@@ -601,7 +601,7 @@ class Engine:
 
     def _check_arithmetic(self, run: Run) -> None:
         """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""
-        lines = self.supervisor.worker.log.since(self._log_mark) if self.supervisor.worker else ()
+        lines = self.supervisor.worker.log.lines(self._log_mark) if self.supervisor.worker else ()
         # Such as ``matmul(w8a8) run failed``.
         failed_line = next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
         if failed_line:
@@ -642,7 +642,7 @@ class Engine:
 
     def _explanation(self) -> str:
         worker = self.supervisor.worker
-        complaint_line = complaint(worker.log.since(self._log_mark)) if worker else ""
+        complaint_line = complaint(worker.log.lines(self._log_mark)) if worker else ""
         return "; ".join(filter(None, (complaint_line, self.supervisor.suspicion())))
 
     # Reports of the supervisor

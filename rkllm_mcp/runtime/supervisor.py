@@ -292,7 +292,7 @@ class Supervisor:
                 self.record.loaded_at_s = asyncio.get_running_loop().time()
                 self._was_loaded = True
                 logger.info("process %d has loaded %s", worker.pid, settings.model_path)
-                self.warnings = load_warnings(worker.log.last(), self.loaded.version)
+                self.warnings = load_warnings(worker.log.lines(), self.loaded.version)
                 for warning in self.warnings:
                     logger.warning("the runtime: %s", warning)
                 self._settled.set()
@@ -307,7 +307,7 @@ class Supervisor:
                     gone.cancel()
                     unwanted.cancel()
             finally:
-                self.worker, self.loaded, self._last_log = None, None, worker.log.last()
+                self.worker, self.loaded, self._last_log = None, None, worker.log.lines()
                 self._settled.clear()
             if exit_code is None:
                 logger.info("process %d unloads %s", worker.pid, settings.model_path)
@@ -338,7 +338,7 @@ class Supervisor:
                 )
                 if kind is ModelLoadError:
                     # With the runtime's own message, which names the cause.
-                    log = worker.log.last()
+                    log = worker.log.lines()
                     if error_line := complaint(log):
                         message = f'{message} It said "{error_line}".'
                         known = (advice for words, advice in _REMEDIES if any(words in line for line in log))
@@ -347,7 +347,7 @@ class Supervisor:
                 raise kind(message, remedy)
             return report
         if gone.done():
-            death = WorkerDiedError(gone.result(), "loading the model", worker.log.last())
+            death = WorkerDiedError(gone.result(), "loading the model", worker.log.lines())
             raise _DiedWhileLoadingError(_death_message(death, "while loading the model"), self._remedy())
         worker.kill()
         raise ModelLoadError(

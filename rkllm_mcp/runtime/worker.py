@@ -191,7 +191,7 @@ class Worker:
                     elif kind == frames.CALL:
                         self._jobs.put(partial(self._execute_call, frames.unpack(frames.CallCommand, body)))
         except ConnectionError:
-            is_served = False
+            pass  # the host is gone
         finally:
             self.stop()
         if self._run is not None:

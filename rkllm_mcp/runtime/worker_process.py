@@ -49,15 +49,11 @@ class LogLines:
         self.read()
         return self._total
 
-    def last(self) -> tuple[str, ...]:
-        """Return the last lines, oldest first."""
+    def lines(self, after: int = 0) -> tuple[str, ...]:
+        """Return the last lines, oldest first; with ``after`` those that came after so many."""
         self.read()
-        return tuple(self._lines)
-
-    def since(self, total: int) -> tuple[str, ...]:
-        """Return the lines after the first ``total``."""
-        lines = self.last()
-        return lines[max(0, len(lines) - (self._total - total)) :]
+        lines = tuple(self._lines)
+        return lines[max(0, len(lines) - (self._total - after)) :]
 
     def read(self) -> None:
         """Read what the pipe holds, without blocking and at most a full pipe at once."""

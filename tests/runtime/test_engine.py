@@ -81,7 +81,7 @@ async def test_opening_returns_at_once_and_ready_describes_the_loaded_model(emul
         assert (engine.context_tokens, engine.supervisor.restarts) == (1024, 0)
         assert engine.supervisor.worker is not None
         assert engine.worker_pid == engine.supervisor.worker.pid
-        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.supervisor.worker.log.last()[0]
+        assert f"I rkllm: rkllm-runtime version: {emulator.version}" in engine.supervisor.worker.log.lines()[0]
 
 
 async def test_a_cleared_cache_is_cold_for_the_next_generation_only(emulator: Emulator) -> None:

@@ -171,7 +171,7 @@ async def test_noise_of_other_layers_on_both_outputs_is_logged_and_harms_nothing
     async with open_engine(newest.settings(BAD.format("null-text at 1"), "speed flat\nfault log-noise")) as engine:
         assert (await answer(engine, "good"))[0] == "good<|im_end|>"
         assert engine.supervisor.worker is not None
-        assert len(engine.supervisor.worker.log.last()) > 5
+        assert len(engine.supervisor.worker.log.lines()) > 5
 
 
 async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_signal(newest: Emulator) -> None:

@@ -213,7 +213,7 @@ async def test_the_log_at_level_2_has_the_prompt_text_in_quotes(newest: Emulator
     async with open_engine(newest.settings(RULES, HEAD, log_level=2)) as engine:
         await answer(engine, replace(PICTURE, text='<image>say "one"'))
         assert engine.supervisor.worker is not None
-        lines = [line for line in engine.supervisor.worker.log.last() if "prompt text" in line]
+        lines = [line for line in engine.supervisor.worker.log.lines() if "prompt text" in line]
     system = "<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n"
     user = '<|im_start|>user\\n<image>say "one"<|im_end|>\\n<|im_start|>assistant\\n'
     assert lines == [f'I rkllm: prompt text: "{system}{user}"']

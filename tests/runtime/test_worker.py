@@ -196,7 +196,7 @@ async def test_a_mistake_of_the_engine_ends_the_worker_with_a_traceback() -> Non
         worker.send(frames.pack(frames.CallCommand("clear_kv_cache")))
         with anyio.fail_after(60):
             assert await worker.gone() == 70
-        assert worker.log.last()[-1] == "RuntimeError: the engine sent a run before it loaded a model"
+        assert worker.log.lines()[-1] == "RuntimeError: the engine sent a run before it loaded a model"
 
 
 def parent_of_a_worker(emulator: Emulator, before: str) -> subprocess.Popen[str]:

@@ -167,7 +167,7 @@ class VisionEncoder:
                 return reply.result()
             cause = "" if gone.done() else f"it was silent for {limit_s:g} s"
             worker.kill()
-            death = WorkerDiedError(await gone, f"{doing} (the vision encoder)", worker.log.last(), cause)
+            death = WorkerDiedError(await gone, f"{doing} (the vision encoder)", worker.log.lines(), cause)
         finally:
             gone.cancel()
             reply.cancel()
