@@ -60,28 +60,13 @@ _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, 
 
 @dataclass
 class Recorder:
-    """Saves the answers of one assistant."""
+    """The store of one assistant's answers, and whether it takes them."""
 
     conversations: Conversations
     tenant: str
     clock: Callable[[], float] = time.time  # seconds since 1970
     pause: Callable[[], Awaitable[None]] = lambda: anyio.sleep(WRITE_INTERVAL_S)  # between two writes of an answer
-    _is_failing: bool = False  # the last save failed, which its reader knows
-
-    async def save(self, conversation: Conversation) -> str:
-        """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
-        is_new = conversation.kept_turns == 0
-        has_failed, self._is_failing = self._is_failing, True
-        with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
-            try:
-                newer_turns = await self.conversations.save(self.tenant, conversation)
-            except StoreError as error:
-                return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
-            self._is_failing = False
-            if is_new and conversation.kept_turns and not self.conversations.database.is_lasting:
-                return f"[Memory: this answer was not kept: {_NO_FILE}]"
-            return _OTHERS if newer_turns else ""
-        return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
+    is_failing: bool = False  # the last save failed, which its reader knows
 
     async def tidy(self) -> None:
         """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
@@ -206,7 +191,7 @@ class AnswerRecord(Step):
                     written = (turn, turn.events)
 
     async def save(self, ending: Ending, *, is_refused: bool = False) -> str:
-        """Save the answer as it is; return a notice for the user, or an empty text.
+        """Save the answer as it is, and turns that are not saved yet; return a notice for the user, or an empty text.
 
         With ``is_refused`` a question that the conversation does not have is forgotten.
         """
@@ -215,9 +200,21 @@ class AnswerRecord(Step):
             async with self._writing:
                 pass
         self._question = None if is_refused else self._question
-        self._conversation.asked = ("", 0.0)
-        self._conversation.unkept.extend(self._turns(ending))
-        return await self._recorder.save(self._conversation)
+        conversation, recorder = self._conversation, self._recorder
+        conversation.asked = ("", 0.0)
+        conversation.unkept.extend(self._turns(ending))
+        is_new = conversation.kept_turns == 0
+        has_failed, recorder.is_failing = recorder.is_failing, True
+        with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
+            try:
+                newer_turns = await recorder.conversations.save(recorder.tenant, conversation)
+            except StoreError as error:
+                return "" if has_failed else f"[Memory: this answer was not kept: {error.cause}]"
+            recorder.is_failing = False
+            if is_new and conversation.kept_turns and not recorder.conversations.database.is_lasting:
+                return f"[Memory: this answer was not kept: {_NO_FILE}]"
+            return _OTHERS if newer_turns else ""
+        return "" if has_failed else f"[Memory: this answer was not kept: {_NO_DISK}]"
 
     def _turns(self, ending: Ending) -> list[StoredTurn]:
         messages = [message for message in self._conversation.messages if message.role != "system"]

@@ -134,10 +134,14 @@ def new_boards_secret() -> str:
     return secrets.token_urlsafe(_HASH_BYTES)
 
 
-def board_header(secret: str, path: str) -> str:
-    """Return the Authorization with which a board asks another one for ``path``: good for this GET, ten minutes."""
-    nonce, at = secrets.token_hex(NONCE_BYTES), f"{time.time():.0f}"
-    return f"{_SCHEME}{nonce} {at} {_proof_of_get(secret, path, nonce, at)}"
+def board_header(secret: str, path: str, nonce: str = "", at: str = "") -> str:
+    """Return the Authorization with which a board asks another one for ``path``: good for this GET, ten minutes.
+
+    Its number is random, and its time now, unless they are given.
+    """
+    nonce, at = nonce or secrets.token_hex(NONCE_BYTES), at or f"{time.time():.0f}"
+    proof = hmac.digest(secret.encode(), f"GET {path} {nonce} {at}".encode(), "sha256").hex()
+    return f"{_SCHEME}{nonce} {at} {proof}"
 
 
 def is_board(header: str, secret: str, path: str) -> bool:
@@ -145,10 +149,6 @@ def is_board(header: str, secret: str, path: str) -> bool:
     words = header.removeprefix(_SCHEME).split(" ") if header.startswith(_SCHEME) else []
     if len(words) != 3 or not words[1].isdecimal():
         return False
-    nonce, at, proof = words
-    is_made_with_it = hmac.compare_digest(_proof_of_get(secret, path, nonce, at).encode(), proof.encode())
+    nonce, at, _ = words
+    is_made_with_it = hmac.compare_digest(board_header(secret, path, nonce, at).encode(), header.encode())
     return is_made_with_it and abs(time.time() - int(at)) <= FRESH_S
-
-
-def _proof_of_get(secret: str, path: str, nonce: str, at: str) -> str:
-    return hmac.digest(secret.encode(), f"GET {path} {nonce} {at}".encode(), "sha256").hex()

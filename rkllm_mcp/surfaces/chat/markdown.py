@@ -129,20 +129,17 @@ def token_groups(source: str) -> Iterator[tuple[int, list[Token]]]:
                 group = []
 
 
-def _wrapped_text(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:
-    del console
-    for line in self.text.split("\n", allow_blank=True):
-        for part in line.divide(breaks(line.plain, options.max_width)):
-            part.rstrip()
-            yield part
-
-
 class _Paragraph(markdown.Paragraph):
-    __rich_console__ = _wrapped_text
+    def __rich_console__(self: markdown.TextElement, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        for line in self.text.split("\n", allow_blank=True):
+            for part in line.divide(breaks(line.plain, options.max_width)):
+                part.rstrip()
+                yield part
 
 
 class _Heading(markdown.Heading):
-    __rich_console__ = _wrapped_text
+    __rich_console__ = _Paragraph.__rich_console__
 
 
 class _CodeBlock(markdown.CodeBlock):
