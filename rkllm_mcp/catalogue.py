@@ -59,10 +59,9 @@ class Catalogue:
         The table ``phrases`` has the translations by sentence, with ``{}`` for what is inserted, which is translated
         in the same way. A problem and its remedy are looked up one by one where they are not an entry together.
         """
-        exact = _read_phrases(self.language)
+        exact, patterns = _read_phrases(self.language)
         if text in exact or not exact or " " not in text or len(text) > _LONGEST_PHRASE:
             return exact.get(text, text)
-        patterns = _phrase_patterns(self.language)
         for pattern, translation in patterns:
             if (match := pattern.fullmatch(text)) and not any(map(_PARTS.search, match.groups())):
                 return translation.format(*map(self.phrase, match.groups()))
@@ -115,18 +114,13 @@ def status_line(about: str, **values: object) -> Status:
 
 
 @cache
-def _read_phrases(language: Language) -> Mapping[str, str]:
-    """Return the translations by sentence."""
-    file = Path(__file__).with_name(f"phrases.{language}.json")
-    return json.loads(file.read_text("utf-8")) if language != "en" else {}
-
-
-@cache
-def _phrase_patterns(language: Language) -> Sequence[tuple[re.Pattern[str], str]]:
-    """Return the sentences with blanks as patterns with their translations, the most particular first."""
-    phrases = _read_phrases(language)
+def _read_phrases(language: Language) -> tuple[Mapping[str, str], Sequence[tuple[re.Pattern[str], str]]]:
+    """Return the translations by sentence, and those with blanks once more as patterns, the most particular first."""
+    if language == "en":
+        return {}, ()
+    phrases: dict[str, str] = json.loads(Path(__file__).with_name(f"phrases.{language}.json").read_text("utf-8"))
     with_blanks = sorted((key for key in phrases if "{}" in key), key=lambda key: len(key.replace("{}", "")))
-    return [
+    return phrases, [
         (re.compile("(.+?)".join(map(re.escape, key.split("{}"))), re.DOTALL), phrases[key])
         for key in reversed(with_blanks)
     ]

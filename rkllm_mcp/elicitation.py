@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.messages import as_list, as_mapping
@@ -98,16 +98,17 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     required = as_list(schema.get("required"))
     form: list[FormField] = []
     for name, part in as_mapping(schema.get("properties")).items():
-        if not _is_object(part):
+        table, items = as_mapping(part), as_mapping(as_mapping(part).get("items"))
+        if not isinstance(part, Mapping):
             continue
-        choices, items = _choices(part), part.get("items")
-        kind: FieldKind = "choice" if choices else _KINDS.get(str(part.get("type")), "json")
-        if part.get("type") == "array" and _is_object(items):
+        choices = _choices(table)
+        kind: FieldKind = "choice" if choices else _KINDS.get(str(table.get("type")), "json")
+        if table.get("type") == "array" and isinstance(table.get("items"), Mapping):
             choices = _choices(items)
             kind = "choices" if choices else "json"
-        title, description = str(part.get("title") or name), str(part.get("description") or "")
-        default = part.get("default")
-        form.append(FormField(name, title, description, kind, name in required, default, choices, part))
+        title, description = str(table.get("title") or name), str(table.get("description") or "")
+        default = table.get("default")
+        form.append(FormField(name, title, description, kind, name in required, default, choices, table))
     return tuple(form)
 
 
@@ -145,7 +146,7 @@ def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
     """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
     titled = [as_list(schema[key]) for key in ("oneOf", "anyOf") if isinstance(schema.get(key), list)]
     if titled:
-        options = [option for option in titled[0] if _is_object(option) and "const" in option]
+        options = [option for option in map(as_mapping, titled[0]) if "const" in option]
         return tuple(FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options)
     values, names = as_list(schema.get("enum")), as_list(schema.get("enumNames"))
     titles = [*names, *values[len(names) :]]
@@ -249,7 +250,3 @@ def _check(field: FormField, value: Any) -> None:
                     raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
         case "json":
             pass
-
-
-def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, Mapping)

@@ -41,6 +41,7 @@ import math
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -58,6 +59,8 @@ class RkllmMcpError(Exception):
 
     exit_code = 1
     separator = "; "  # between problem and remedy
+    # Problem and remedy with the names of fields; empty where they are not made of fields alone.
+    sentences: ClassVar[tuple[str, str]] = ("", "")
 
     def __str__(self) -> str:
         problem, remedy = self._parts()
@@ -70,7 +73,9 @@ class RkllmMcpError(Exception):
 
     def _parts(self) -> tuple[str, str]:
         """Return the problem and the remedy, which may be empty."""
-        problem, _, remedy = super().__str__().partition(self.separator)
+        problem, remedy = (sentence.format_map(vars(self)) for sentence in self.sentences)
+        if not problem:
+            problem, _, remedy = super().__str__().partition(self.separator)
         return problem, remedy
 
 
@@ -118,9 +123,7 @@ class RuntimeUnusableError(RkllmMcpError):
     remedy: str = ""
     exit_code = 3
     separator = " "
-
-    def _parts(self) -> tuple[str, str]:
-        return self.message, self.remedy
+    sentences = ("{message}", "{remedy}")
 
 
 class LibraryNotFoundError(RuntimeUnusableError):
@@ -197,9 +200,7 @@ class ServiceError(GenerationError):
     remedy: str
     status: int = 0  # HTTP status; 0 without a response
     retry_after_s: float | None = None
-
-    def _parts(self) -> tuple[str, str]:
-        return f"{self.host} {self.found}", self.remedy
+    sentences = ("{host} {found}", "{remedy}")
 
 
 class InputRefusedError(GenerationError):
@@ -223,10 +224,10 @@ class AnswerFormatError(GenerationError):
 
     reason: str
     answer: str
-
-    def _parts(self) -> tuple[str, str]:
-        problem = f"the model gave no answer of the form that was asked for: {self.reason}"
-        return problem, f"ask again, or with a simpler format. Its answer was: {self.answer}"
+    sentences = (
+        "the model gave no answer of the form that was asked for: {reason}",
+        "ask again, or with a simpler format. Its answer was: {answer}",
+    )
 
 
 @dataclass(eq=False)
@@ -255,10 +256,7 @@ class RunRejectedError(GenerationError):
     reason: str
     tokens_delivered: int = 0  # 0: the answer can be repeated unnoticed
     task: str = ANSWER
-
-    def _parts(self) -> tuple[str, str]:
-        remedy = "ask again, and run 'rkllm-mcp doctor' if it repeats"
-        return f"the runtime failed {self.task}: {self.reason}", remedy
+    sentences = ("the runtime failed {task}: {reason}", "ask again, and run 'rkllm-mcp doctor' if it repeats")
 
 
 @dataclass(eq=False)
@@ -317,9 +315,7 @@ class StoreError(RkllmMcpError):
     path: str
     found: str
     remedy: str
-
-    def _parts(self) -> tuple[str, str]:
-        return f"{self.path} cannot be used ({self.found})", self.remedy
+    sentences = ("{path} cannot be used ({found})", "{remedy}")
 
     @property
     def cause(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -274,10 +274,7 @@ class PictureEmbedding:
 class Vision(Protocol):
     """The eyes of a model."""
 
-    @property
-    def tags(self) -> ImageTags:
-        """Texts around and in place of a picture's tokens."""
-        ...
+    tags: ImageTags  # texts around and in place of a picture's tokens
 
     @property
     def takes_several(self) -> bool:
@@ -328,12 +325,9 @@ class Generator(Protocol):
         ...
 
 
-class PrefixStore(Protocol):
-    """Prefixes of prompts that are kept outside of the KV cache."""
-
-    async def exchange(self, prompt: Sequence[int], prefix_tokens: int, owner: str, /) -> None:
-        """Prepare the KV cache for a prompt that begins with a prefix of this many tokens; never fails."""
-        ...
+# Prepares the KV cache for a prompt (ids, number of ids of its prefix, owner), with a prefix that was kept outside of
+# it; never fails.
+PrefixExchanger: TypeAlias = Callable[[Sequence[int], int, str], Awaitable[None]]
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -154,11 +154,6 @@ UNREAD_PICTURES: Mapping[bytes, str] = {
 }
 
 
-def is_picture(data: bytes) -> bool:
-    """Return True if data begins like a picture in a format that is read."""
-    return bool(picture_type(data))
-
-
 def picture_type(data: bytes) -> str:
     """Return the media type of a picture in a format that is read, by its first bytes; empty for anything else."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
@@ -374,7 +369,7 @@ def safe_name(name: str) -> str:
     """Replace unsupported characters with ``_``; add a hash if the name is too long or nothing is left."""
     safe = _UNSAFE.sub("_", name)
     if not safe.strip("_-"):
-        return f"tool_{_mark(name)}"
+        return _with_mark("tool", name)
     return safe if len(safe) <= MAX_NAME_CHARS else _with_mark(safe, name)
 
 
@@ -403,11 +398,8 @@ def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _with_mark(name: str, identity: str) -> str:
-    return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{_mark(identity)}"
-
-
-def _mark(identity: str) -> str:
-    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]
+    mark = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]
+    return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{mark}"
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:

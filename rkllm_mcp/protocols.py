@@ -24,21 +24,13 @@ class EventSink(Protocol):
 
     def feed(self, batch: Sequence[Event], /) -> None:
         """Receive the next events; never waits."""
-        ...
 
     async def drain(self) -> None:
         """Wait until the reader has taken the events so far; for producers that could outrun any reader."""
-        ...
 
 
-class DiscardEvents:
-    """An ``EventSink`` without a reader."""
-
-    def feed(self, batch: Sequence[Event]) -> None:
-        """Discard the events."""
-
-    async def drain(self) -> None:
-        """Return at once."""
+class DiscardEvents(EventSink):
+    """A sink without a reader: the events are discarded."""
 
 
 class Step:
@@ -110,31 +102,23 @@ class Approver(Protocol):
 
 @dataclass(eq=False)
 class FixedApprover:
-    """An approver with a fixed decision, for runs without a user; the model passes on ``advice`` after a refusal."""
+    """An approver with a fixed decision, for runs without a user; the model passes on ``advice`` after a refusal.
+
+    Calls of the tools ``allowed`` are allowed: a schedule names them for the time in which no person is there.
+    """
 
     decision: Decision = "deny"
     advice: str = ""
+    allowed: frozenset[str] = frozenset()
 
     async def approve(self, question: Approval) -> Decision:
-        """Return the fixed decision."""
-        del question
-        return self.decision
+        """Return the fixed decision, or allow a call of a tool that was named."""
+        return "once" if question.name in self.allowed else self.decision
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """Return ``cancel``: no user can fill in the form."""
         del question
         return ElicitationAnswer("cancel")
-
-
-@dataclass(eq=False)
-class UnattendedApprover(FixedApprover):
-    """The approver of an answer while no person is there: only tools that were named for it are allowed."""
-
-    allowed: frozenset[str] = frozenset()
-
-    async def approve(self, question: Approval) -> Decision:
-        """Allow a call of a tool that was named."""
-        return "once" if question.name in self.allowed else "deny"
 
 
 DENY_ALL: Approver = FixedApprover("deny")
@@ -277,10 +261,7 @@ class SamplingAnswer:
 class Sampler(Protocol):
     """The host's model, for sampling requests of servers."""
 
-    @property
-    def sees(self) -> bool:
-        """True if the model reads pictures."""
-        ...
+    sees: bool  # the model reads pictures
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """Answer in the NPU's queue, or raise a GenerationError."""

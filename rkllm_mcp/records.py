@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.catalogue import translate
@@ -17,13 +16,6 @@ GrantKind: TypeAlias = Literal["always", "never", "configured"]
 # Decisions after which the result is a sentence of the host, not of the tool.
 _NOT_RUN: tuple[ApprovalOutcome, ...] = ("deny", "never", "refused", "off", "stopped")
 NOT_STORED = "[not stored: keep_results is off in [service]]"
-
-
-@cache
-def _tool_context() -> re.Pattern[str]:
-    """Match results of automatic tools before a question, as ``agent.instructions`` writes them in each language."""
-    marks = (translate("model.found", language).split("\n") for language in LANGUAGES)
-    return re.compile("|".join(f"{re.escape(begin)}\n.*?\n{re.escape(end)}\n*" for begin, end in marks), re.DOTALL)
 
 
 def without_result(item: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +34,11 @@ def without_results(turn: StoredTurn) -> StoredTurn:
     events = json.loads(turn.events or "[]")
     less = [without_result(event) for event in events]
     stored = turn.events if less == events else json.dumps(less, ensure_ascii=False, separators=(",", ":"))
-    return replace(turn, context=_tool_context().sub("", turn.context).strip(), events=stored)
+    # Results of automatic tools before a question, as ``agent.instructions`` writes them in each language.
+    marks = (translate("model.found", language).split("\n") for language in LANGUAGES)
+    pattern = "|".join(f"{re.escape(begin)}\n.*?\n{re.escape(end)}\n*" for begin, end in marks)
+    context = re.sub(pattern, "", turn.context, flags=re.DOTALL)
+    return replace(turn, context=context.strip(), events=stored)
 
 
 def recalled_block(rows: Sequence[MemoryRow], language: Language) -> str:
@@ -101,20 +97,10 @@ class CallRecord:
     request: str = ""  # the user's text that caused the call
 
 
-class CallRecorder(Protocol):
-    """Stores call records."""
-
-    def record(self, call: CallRecord) -> None:
-        """Store a record; returns at once and never raises."""
-        ...
-
-
-class PastCalls(Protocol):
-    """Finds tools that were used for earlier requests."""
-
-    async def list_served(self, limit: int) -> Sequence[tuple[str, str]]:
-        """Return (user's text, ``mcp__server__tool``) of up to ``limit`` good calls, newest first; never raises."""
-        ...
+# Stores a record; returns at once and never raises.
+CallRecorder: TypeAlias = Callable[[CallRecord], None]
+# Returns (user's text, ``mcp__server__tool``) of up to so many good calls, newest first; never raises.
+PastCalls: TypeAlias = Callable[[int], Awaitable[Sequence[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)

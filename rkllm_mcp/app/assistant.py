@@ -45,7 +45,6 @@ from rkllm_mcp.protocols import (
     EventSink,
     FixedApprover,
     Step,
-    UnattendedApprover,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation, recalled_block
@@ -133,7 +132,7 @@ class App:
         self._server_wait = ServerWait(tools.toolbox, config.agent.wait_for_servers_s)
         self.pending = PendingRequests(config.security.question_timeout_s, tools.store.leases, tenant)
         self._preparation = turn_preparation(
-            config, model_host.listing, tools.toolbox, tools.store.calls, model_host.embedder
+            config, model_host.listing, tools.toolbox, tools.store.calls.list_served, model_host.embedder
         )
         self._has_announced = False
 
@@ -146,7 +145,7 @@ class App:
         sampler = self._sampler
         sampler.model, sampler.name, sampler.sees = model_host.chat_model, model_host.name, model_host.takes_pictures
         self._preparation = turn_preparation(
-            self.config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
+            self.config, model_host.listing, self.toolbox, self.store.calls.list_served, model_host.embedder
         )
         if warms:
             self.warm_up(comes_back=True)
@@ -492,7 +491,8 @@ class App:
         if options.unattended_tools is not None:
             tools = map(self.toolbox.resolve, options.unattended_tools)
             advice = translate("model.scheduled_refusal", self.config.agent.person_language)
-            yield UnattendedApprover(advice=advice, allowed=frozenset(tool.name for tool in tools if tool is not None))
+            allowed = frozenset(tool.name for tool in tools if tool is not None)
+            yield FixedApprover("deny", advice, allowed)
             return
         if options.approvals in ("grant", "refuse"):
             is_granted = options.approvals == "grant"

@@ -200,7 +200,7 @@ async def _open_on_npu(
             vision = await stack.enter_async_context(open_vision(engine, model, model.encoder))
         keeps_prefixes = model.keeps_prompts and config.model.prompt_cache is not False
         files = PromptFiles(prompts_folder(), config.model.prompt_cache_mb)
-        prefixes = PrefixExchange(engine, model.file, files) if keeps_prefixes else None
+        exchange_prefix = PrefixExchange(engine, model.file, files).exchange if keeps_prefixes else None
         quoted_name = f"'{model.name}'"
         chat_model = RkllmModel(
             engine,
@@ -208,7 +208,7 @@ async def _open_on_npu(
             prefill_progress,
             vision,
             lambda: f"[Image: {blindness(quoted_name, emulated=model.card.emulated)}]",
-            prefixes,
+            exchange_prefix,
             held_limits(model, settings.profile),
         )
         npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)

@@ -46,7 +46,9 @@ async def prompt_parts(
     own_head = system_text(config.agent.system_prompt, config.agent.language, lists_tools=lists_tools)
     head = own_head if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
-    preparation = turn_preparation(config, listing(config, model, form), environment.toolbox, environment.store.calls)
+    preparation = turn_preparation(
+        config, listing(config, model, form), environment.toolbox, environment.store.calls.list_served
+    )
     offerings = environment.toolbox.offerings if "@" in text else None
     question = await attach(text, offerings, config.agent.resource_chars, context)
     prepared = await preparation.prepare(conversation, TurnRequest(question, environment.toolbox.tools()), context)

@@ -65,7 +65,7 @@ async def open_tools(
     ) as store:
         policies = ExecutionPolicies(
             approvals=Approvals(store.grants, config.agent.person_language),
-            recorder=store.calls,
+            recorder=store.calls.record,
             switches=Switches(await store.switches.all() or (), store.switches.keep),
             result_chars=config.agent.tool_result_chars,
             escape_description=without_markers,

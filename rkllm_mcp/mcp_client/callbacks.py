@@ -25,7 +25,7 @@ from rkllm_mcp.elicitation import complete_content, field_problems
 from rkllm_mcp.errors import RkllmMcpError, ServerRefusedError
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client import sdk
-from rkllm_mcp.messages import Message, Picture, as_mapping, is_picture
+from rkllm_mcp.messages import Message, Picture, as_mapping, picture_type
 from rkllm_mcp.protocols import CallContext, ElicitationAnswer, Sampler, SamplingAnswer, SamplingRequest
 from rkllm_mcp.text import shorten
 
@@ -243,7 +243,7 @@ class SamplingGate:
                         decoded = base64.b64decode(block.data, validate=True)
                     except ValueError:
                         decoded = b""
-                    if not is_picture(decoded):
+                    if not picture_type(decoded):
                         reason = "a picture is none, or of a format that is not read here, or not in base64"
                         raise _SamplingRefusedError(sdk.types.INVALID_PARAMS, reason)
                     pictures.append(Picture.of(decoded))

@@ -29,7 +29,7 @@ from rkllm_mcp.generation import (
     HeldLimits,
     Input,
     ModelOptions,
-    PrefixStore,
+    PrefixExchanger,
     RunStats,
     Token,
     Vision,
@@ -203,8 +203,8 @@ class RkllmModel:
     """A ``ChatModel`` on an engine; ``form`` is the model's tokenizer, template and formats.
 
     ``prefill_progress`` tracks prompts being prefilled; ``vision`` encodes pictures, and where it is None,
-    ``blindness`` returns the line about pictures that the model does not see; ``prefixes`` keeps long prefixes;
-    ``held`` limits what corrections of held answers and calls may cost, and None holds none.
+    ``blindness`` returns the line about pictures that the model does not see; ``exchange_prefix`` brings long prefixes
+    back; ``held`` limits what corrections of held answers and calls may cost, and None holds none.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class RkllmModel:
         prefill_progress: PrefillProgress | None = None,
         vision: Vision | None = None,
         blindness: Callable[[], str] = str,
-        prefixes: PrefixStore | None = None,
+        exchange_prefix: PrefixExchanger | None = None,
         held: HeldLimits | None = None,
     ) -> None:
         self._engine = engine
@@ -222,7 +222,7 @@ class RkllmModel:
         self.form = form
         self._vision = vision
         self._blindness = blindness
-        self._prefixes = prefixes
+        self._exchange_prefix = exchange_prefix
         self._stops = stop_ids(form.tokenizer, form.template)
         # The special tokens that are part of an answer, such as ``<tool_call>`` in some families. They are decoded
         # here, because a runtime that skips special tokens delivers no text for them.
@@ -491,8 +491,8 @@ class RkllmModel:
         """Run the prompt, again after each correction, and feed the events of the turn to ``sink``."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-        if self._prefixes is not None and not prompt.pictures:
-            await self._prefixes.exchange(prompt.ids, prompt.prefix_tokens, conversation.tenant)
+        if self._exchange_prefix is not None and not prompt.pictures:
+            await self._exchange_prefix(prompt.ids, prompt.prefix_tokens, conversation.tenant)
         conversation.prompt_tokens = len(prompt.ids)
         conversation.uncached_tokens = self._engine.count_uncached(prompt.ids, conversation.tenant)
         self._progress.runs[conversation.id] = partial(self._engine.count_uncached, prompt.ids, conversation.tenant)

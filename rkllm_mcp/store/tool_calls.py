@@ -35,7 +35,7 @@ _DELETE_SURPLUS = "DELETE FROM calls WHERE id <= (SELECT id FROM calls ORDER BY 
 
 @dataclass(eq=False)
 class CallHistory:
-    """Recorded calls; implements ``Recorder`` and ``PastCalls``."""
+    """Recorded calls; ``record`` is a ``CallRecorder``, and ``list_served`` a ``PastCalls``."""
 
     database: Database
     limits: Limits = field(default_factory=Limits)

@@ -129,7 +129,7 @@ async def execute_call(
         # Also if cancelled: the call may already have had its effect.
         if policies.recorder is not None:
             timed_result = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
-            policies.recorder.record(call_record(tool, call, context, timed_result, clock()))
+            policies.recorder(call_record(tool, call, context, timed_result, clock()))
 
 
 def disabled_result(call: ToolCall) -> ToolResult:

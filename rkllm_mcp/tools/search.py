@@ -273,7 +273,7 @@ class ToolSearch:
             # By tool the similarity of the most similar past request that used it.
             best: dict[str, float] = {}
             request_terms = frozenset(_flat(terms))
-            for past, tool in await self.past.list_served(_PAST_CALLS):
+            for past, tool in await self.past(_PAST_CALLS):
                 likeness = index.similarity(request_terms, frozenset(_flat(wanted_terms(past, index.glossary))))
                 best[tool] = max(best.get(tool, 0.0), likeness)
             more = (_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools)

@@ -15,7 +15,7 @@ import pytest
 
 from rkllm_mcp.errors import RkllmMcpError, SchedulerClosedError, UsageError
 from rkllm_mcp.events import Approval
-from rkllm_mcp.protocols import UnattendedApprover
+from rkllm_mcp.protocols import FixedApprover
 from rkllm_mcp.records import Schedule, ScheduleRun
 from rkllm_mcp.schedules.rules import read_zone
 from rkllm_mcp.schedules.runner import (
@@ -345,6 +345,6 @@ async def test_the_next_times_and_what_cannot_be_a_schedule(board: Board, monkey
 
 
 async def test_nobody_allows_what_a_schedule_does_not_name() -> None:
-    asker = UnattendedApprover(advice="", allowed=frozenset({"send_mail"}))
+    asker = FixedApprover("deny", allowed=frozenset({"send_mail"}))
     decisions = [await asker.approve(Approval("1", name, {}, "")) for name in ("send_mail", "rm", "rm")]
     assert decisions == ["once", "deny", "deny"]

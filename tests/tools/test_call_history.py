@@ -77,7 +77,7 @@ class Asking:
 async def stopped(now: Callable[[], float], server: Asking) -> CallRecord:
     """The record of a call that is cancelled while it asks."""
     notebook = Notebook()
-    policies = ExecutionPolicies(recorder=notebook)
+    policies = ExecutionPolicies(recorder=notebook.record)
     with anyio.move_on_after(0):
         await execute_call(server, TOOL, ToolCall("call_1", "shown", {"a": 1}), NO_CONTEXT, policies, now=now)
     (call,) = notebook.calls

@@ -321,14 +321,14 @@ async def test_what_served_a_similar_request_before_counts() -> None:
     request = "Make it cosy in the living room"
     assert await found(request, lights) == []
     past = Past([("Make the living room cosy", "mcp__home__beta"), ("Ring the bell", "mcp__home__gamma")])
-    assert await found(request, lights, ToolSearch(past)) == ["beta"]
-    assert await found("居間を居心地よく", lights, ToolSearch(past)) == []
+    assert await found(request, lights, ToolSearch(past.list_served)) == ["beta"]
+    assert await found("居間を居心地よく", lights, ToolSearch(past.list_served)) == []
 
 
 @pytest.mark.anyio
 async def test_earlier_use_does_not_outweigh_the_current_question() -> None:
     past = Past([("天気の話をボブに送って", "mcp__post__send_mail")])
-    assert (await found("東京の天気を教えて", search=ToolSearch(past)))[0] == "get_weather"
+    assert (await found("東京の天気を教えて", search=ToolSearch(past.list_served)))[0] == "get_weather"
 
 
 @dataclass

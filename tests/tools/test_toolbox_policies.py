@@ -60,7 +60,7 @@ async def test_descriptions_are_escaped_and_results_are_not() -> None:
 
 async def test_every_call_is_recorded_with_how_it_was_decided() -> None:
     notebook = Notebook()
-    policies = ExecutionPolicies(approvals=Approvals(), recorder=notebook)
+    policies = ExecutionPolicies(approvals=Approvals(), recorder=notebook.record)
     spec = altered(tiny("t"), always_ask=("environment",), always_allow=("add", "fail"))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec], policies=policies) as toolbox:

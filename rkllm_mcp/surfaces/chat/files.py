@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-from rkllm_mcp.messages import is_picture
+from rkllm_mcp.messages import picture_type
 
 # Not an address (me@example.org); a name with blanks is in quotation marks.
 _MENTION = re.compile(r'(?<![\w.+-])@(?:"([^"\n]+)"|(\S+))', re.ASCII)
@@ -61,7 +61,7 @@ def take_dropped(text: str) -> tuple[str, list[str]]:
         head = b""
         with suppress(OSError), Path(path).expanduser().open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
-        if not is_picture(head):
+        if not picture_type(head):
             break
         paths.append(path)
         text = text[match.end() :]

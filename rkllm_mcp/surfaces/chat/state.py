@@ -12,7 +12,7 @@ import anyio
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Event, ToolFinished, Usage
-from rkllm_mcp.messages import Conversation, Picture, is_picture
+from rkllm_mcp.messages import Conversation, Picture, picture_type
 from rkllm_mcp.protocols import DENY_ALL, CallContext
 from rkllm_mcp.sampling import OPTIONS
 from rkllm_mcp.surfaces.chat.files import take_files
@@ -149,7 +149,7 @@ class ChatState:
             with suppress(OSError):
                 async with await (await anyio.Path(path).expanduser()).open("rb") as opened:
                     data = await opened.read(_MOST_PICTURE_BYTES)
-        if is_picture(data):
+        if picture_type(data):
             picture = Picture.of(data)
             if picture not in self.attached.pictures:
                 self.attached.pictures.append(picture)

@@ -26,7 +26,7 @@ import anyio.to_thread
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ToolboxError, UsageError
-from rkllm_mcp.messages import PICTURE_FORMATS, UNREAD_PICTURES, Picture, is_picture
+from rkllm_mcp.messages import PICTURE_FORMATS, UNREAD_PICTURES, Picture, picture_type
 from rkllm_mcp.surfaces.invocation import Session
 from rkllm_mcp.text import Language
 
@@ -76,7 +76,7 @@ def read_question(
     pictures: list[Picture] = []
 
     def text_of(data: bytes, name: str) -> str:
-        if not takes_pictures or not is_picture(data):
+        if not takes_pictures or not picture_type(data):
             return _text_of(data, name, session)
         pictures.append(Picture.of(data))
         return ""
@@ -130,7 +130,7 @@ def _named_text(file: str, language: Language, session: Session, text_of: Callab
     if file == "-":
         data = _read_standard_input(session, language)
         text = text_of(data, "")
-        return _fence(text) if text or not is_picture(data) else ""
+        return _fence(text) if text or not picture_type(data) else ""
     path = Path(file).expanduser()
     try:
         if path.is_dir():
@@ -142,7 +142,7 @@ def _named_text(file: str, language: Language, session: Session, text_of: Callab
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); name a file that can") from None
     text = text_of(data, path.name)
-    if not text and is_picture(data):
+    if not text and picture_type(data):
         return ""
     if not text.strip():
         raise UsageError(f"{file} has no text; leave it out, or name another file")
@@ -177,7 +177,7 @@ def _read_standard_input(session: Session, language: Language) -> bytes:
 
 def _text_of(data: bytes, name: str, session: Session) -> str:
     """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says."""
-    if is_picture(data):
+    if picture_type(data):
         from rkllm_mcp.app.settings import blindness
 
         # Tesseract reads a picture for a model that does not see.

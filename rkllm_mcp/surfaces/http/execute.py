@@ -31,7 +31,7 @@ from rkllm_mcp.conversations.recorder import AnswerRecord, ask_again, begin_agai
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_from_dict, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
-from rkllm_mcp.messages import Conversation, Message, Picture, is_picture
+from rkllm_mcp.messages import Conversation, Message, Picture, picture_type
 from rkllm_mcp.protocols import EventSink
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.sampling import overrides_of
@@ -77,7 +77,7 @@ def _picture(data: object) -> Picture:
         picture = base64.b64decode("".join(data.split()), validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("send the picture itself, in base64; addresses and paths are not opened") from None
-    if not is_picture(picture):
+    if not picture_type(picture):
         raise ValueError("this is no picture that is read; send JPEG, PNG, WebP, AVIF, HEIC, GIF or BMP")
     return Picture.of(picture)
 
