@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 import anyio
@@ -20,7 +19,7 @@ import anyio.lowlevel
 
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.usage import AnswerUsage, UsageCounter
-from rkllm_mcp.catalogue import Catalogue, read_catalogue
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.conversations.recorder import AnswerRecord
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
@@ -70,17 +69,6 @@ class EventQueue:
         return [event for batch in batches for event in batch]
 
 
-@dataclass
-class _Translation(Step):
-    """Step that says status lines and errors in a person's language."""
-
-    catalogue: Catalogue
-
-    def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
-        """Return the events in the language."""
-        return [self.catalogue.told(event) for event in batch]
-
-
 class Answer:
     """One answer; rounds, tools and approvals feed their events to it.
 
@@ -116,7 +104,8 @@ class Answer:
         self.sink = sink
         self._usage = AnswerUsage(conversation, usage)
         self._on_end = on_end
-        own_steps = (None if language == "en" else _Translation(read_catalogue(language)), markup, self._usage, record)
+        self._catalogue = None if language == "en" else read_catalogue(language)
+        own_steps = (markup, self._usage, record)
         self._steps: list[Step] = [*(step for step in own_steps if step is not None), *steps]
         # ``is_ending``: its ``End`` is decided, which a cancellation does not change any more.
         self.is_ending = self._is_saved = False
@@ -125,13 +114,10 @@ class Answer:
         # Called when no more events follow, also if the caller was cancelled.
         self.on_close: Callable[[], None] | None = None
 
-    @property
-    def has_answered(self) -> bool:
-        """True if it has ended with an answer."""
-        return self.is_ending and self.end is not None and self.end.reason == "answered"
-
     def feed(self, batch: Sequence[Event]) -> None:
-        """Pass events through the steps to the sink."""
+        """Pass events, in the person's language, through the steps to the sink."""
+        if self._catalogue is not None:
+            batch = [self._catalogue.told(event) for event in batch]
         for step in self._steps:
             batch = step.feed(batch)
             if not batch:

@@ -48,7 +48,6 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import PastCalls, StoredConversation, recalled_block
-from rkllm_mcp.store.tables import PERSON
 from rkllm_mcp.text import language_of_setting, language_of_text
 
 if TYPE_CHECKING:
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.app.model_form import PromptListing
     from rkllm_mcp.app.models import ModelSwitch
     from rkllm_mcp.app.warmup import WarmUp
-    from rkllm_mcp.store import Store
     from rkllm_mcp.store.tables import KeyValue
     from rkllm_mcp.tools.search import Embedder, ToolSearch
 
@@ -67,9 +65,6 @@ TOOL_SHARE = 3
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
 NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
-
-# Of what a person has set, the keys of the text about them and of the page.
-_ABOUT, _PAGE = "about", "page"
 
 
 @dataclass(frozen=True)
@@ -94,6 +89,7 @@ class App:
         usage: counts the tokens of its answers.
         pending: the approvals and elicitations that wait for a user.
         models: exchanges the model, if it belongs to this assistant alone; None otherwise.
+        person: what the person has set: the text ``about`` them, and ``page``, their choices on the page as JSON.
     """
 
     def __init__(
@@ -111,7 +107,7 @@ class App:
         writes_titles: bool = False,
     ) -> None:
         self.config = config
-        self._person = person
+        self.person = person
         self.model_host = model_host
         self.toolbox = tools.toolbox
         self.store = tools.store
@@ -189,25 +185,12 @@ class App:
     @property
     def about(self) -> str:
         """What the person says about themselves, for every conversation; empty without it."""
-        return self._person.texts.get(_ABOUT, "")
-
-    async def change_about(self, text: str) -> None:
-        """Change what the person says about themselves; a StoreError if it cannot be stored."""
-        await self._person.save(_ABOUT, text.strip())
+        return self.person.texts.get("about", "")
 
     @property
     def page_settings(self) -> Mapping[str, str]:
         """What the person has chosen on the page, by name."""
-        return json.loads(self._person.texts.get(_PAGE) or "{}")
-
-    async def change_page_settings(self, changes: Mapping[str, str]) -> None:
-        """Change some of them; a StoreError if they cannot be stored."""
-        await self._person.save(_PAGE, json.dumps({**self.page_settings, **changes}))
-
-    async def forget_person(self) -> None:
-        """Forget the text about the person and what they chose on the page; a StoreError if that cannot be stored."""
-        await self.change_about("")
-        await self._person.save(_PAGE, "")
+        return json.loads(self.person.texts.get("page") or "{}")
 
     def new_conversation(self, system: str | None = None, *, with_person: bool = True) -> Conversation:
         """Make a conversation that begins with the system text: ``system``, or the configuration's.
@@ -422,7 +405,14 @@ class App:
                     )
                     prepared = await self._prepare_question(question, options, context)
                     if uses_memory:
-                        prepared = await self._recall(answer, prepared)
+                        memories, count = self.store.memories, self.model_host.count_tokens
+                        await forget_erased(memories, conversation)
+                        await know_person(memories, conversation, agent.person_language, count)
+                        if rows := await recall(memories, prepared.text, conversation, count):
+                            # The model reads them right before the words of the question.
+                            answer.feed([event_of(rows)])
+                            block = recalled_block(rows, language_of_text(prepared.text))
+                            prepared = replace(prepared, recalled=block)
                     # Also without the tools of a server that became ready after people read that it is left out.
                     tools = tuple(tool for tool in self.tools(options) if tool.server not in late)
                     request = TurnRequest(prepared, tools, model_options)
@@ -434,7 +424,8 @@ class App:
                             )
                     finally:
                         model.over(conversation.id)
-        if answer.record is not None and answer.has_answered:
+        has_answered = answer.is_ending and answer.end is not None and answer.end.reason == "answered"
+        if answer.record is not None and has_answered:
             self._idle_requests.on_answer(conversation, self.model_host)
 
     async def _keep_said(self, answer: Answer, question: str, options: AnswerOptions) -> bool:
@@ -461,17 +452,6 @@ class App:
             return ""
         rows = await recall(self.store.memories, question.text, conversation, self.model_host.count_tokens)
         return recalled_block(rows, language_of_text(question.text)) if rows else ""
-
-    async def _recall(self, answer: Answer, question: Question) -> Question:
-        """Return the question with the rows that it is about, which the model reads right before its words."""
-        memories, count = self.store.memories, self.model_host.count_tokens
-        await forget_erased(memories, answer.conversation)
-        await know_person(memories, answer.conversation, self.config.agent.person_language, count)
-        rows = await recall(memories, question.text, answer.conversation, count)
-        if not rows:
-            return question
-        answer.feed([event_of(rows)])
-        return replace(question, recalled=recalled_block(rows, language_of_text(question.text)))
 
     async def _prepare_question(
         self, question: str | PromptQuestion, options: AnswerOptions, context: CallContext
@@ -543,11 +523,6 @@ def begin_conversation(
     if text or person:
         conversation.add(Message("system", text, context=person))
     return conversation
-
-
-async def stored_about(store: Store) -> str:
-    """Return what the person says about themselves; empty without it."""
-    return (await store.texts(PERSON)).texts.get(_ABOUT, "")
 
 
 def turn_preparation(

@@ -13,7 +13,6 @@ from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import CARD_NAME, ModelFolder
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.prompt.tool_list import ToolCosts
 from rkllm_mcp.providers.rkllm import ModelForm
@@ -34,8 +33,21 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     mode: ThinkingMode = "auto" if template.can_think or thinking != "off" else "off"
     if thinking != "off" and template.open_thinking:
         mode = "open"
+    try:
+        tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        problem = f"The tokenizer {model.tokenizer} cannot be read: {error}."
+        raise ModelNotFoundError(problem, "Put the tokenizer.json of the original model there.") from None
+    beginning = template.head_form.beginning
+    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
+    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
+    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
+    if missing is not None:
+        problem = f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs."
+        remedy = f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model."
+        raise ModelNotFoundError(problem, remedy)
     return ModelForm(
-        tokenizer=_model_tokenizer(model, template),
+        tokenizer=tokenizer,
         template=template,
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=mode,
@@ -66,20 +78,3 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     costs = ToolCosts(form.tokenizer, form.template.tool_form)
     with_question = model.card.tools == "with_question"
     return PromptListing(context_tokens, costs.of, with_question)
-
-
-def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
-    try:
-        tokenizer = ModelTokenizer(model.tokenizer.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        problem = f"The tokenizer {model.tokenizer} cannot be read: {error}."
-        raise ModelNotFoundError(problem, "Put the tokenizer.json of the original model there.") from None
-    beginning = template.head_form.beginning
-    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
-    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
-    if missing is not None:
-        problem = f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs."
-        remedy = f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model."
-        raise ModelNotFoundError(problem, remedy)
-    return tokenizer

@@ -142,8 +142,16 @@ async def open_model(
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
-        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary, open_host)
-        model_host = await stack.enter_async_context(opened)
+        if "model" not in services:
+            model_host = await stack.enter_async_context(_open_on_npu(config, auxiliary, open_host))
+        else:
+            service = services["model"]
+            model = await stack.enter_async_context(open_remote(service))
+            from rkllm_mcp.app.model_form import PromptListing
+
+            prompt_listing = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
+            about = f"a service with {_VENDORS[service.kind]}'s interface at {service.host}"
+            model_host = ModelHost(model.name, model, prompt_listing, npu=None, description=about, remote=model)
         if "fallback" in services and fallback is not None:
             from rkllm_mcp.providers.fallback import FallbackModel
 
@@ -155,16 +163,6 @@ async def open_model(
                 has_stand_in="failed" in fallback.when,
             )
         yield model_host
-
-
-@asynccontextmanager
-async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, None]:
-    async with open_remote(service) as model:
-        from rkllm_mcp.app.model_form import PromptListing
-
-        prompt_listing = PromptListing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
-        description = f"a service with {_VENDORS[service.kind]}'s interface at {service.host}"
-        yield ModelHost(model.name, model, prompt_listing, npu=None, description=description, remote=model)
 
 
 @asynccontextmanager

@@ -24,22 +24,21 @@ async def search_registry(url: str, words: str, cursor: str = "") -> RegistryLis
     import httpx2
 
     query = {"search": words, "version": "latest", "limit": str(_PAGE), **({"cursor": cursor} if cursor else {})}
+    problem, read = "", None
     try:
         client = httpx2.AsyncClient(timeout=_LIMITS.total_s)
         async with client:
             answer = await fetch(client, "GET", f"{url.rstrip('/')}/v0/servers", _LIMITS, params=query)
-        if answer.status != 200:
-            raise _unusable(url, f"it answered {answer.status}")
-        read = read_json(answer.content)
+        if answer.status == 200:
+            read = read_json(answer.content)
+        else:
+            problem = f"it answered {answer.status}"
     except httpx2.HTTPError as error:
         reason = str(error) or type(error).__name__
         raise ServerUnavailableError(f"the registry {url} cannot be reached ({reason}); check the network") from error
     except AnswerRefusedError as refusal:
-        raise _unusable(url, str(refusal)) from None
+        problem = str(refusal)
     if not isinstance(read, dict) or "servers" not in read:
-        raise _unusable(url, "its answer is no list of servers")
+        problem = problem or "its answer is no list of servers"
+        raise ServerUnavailableError(f"the registry {url} cannot be used: {problem}; correct registry_url in [service]")
     return RegistryList(servers=read_servers(read), cursor=next_cursor(read))
-
-
-def _unusable(url: str, reason: str) -> ServerUnavailableError:
-    return ServerUnavailableError(f"the registry {url} cannot be used: {reason}; correct registry_url in [service]")

@@ -33,7 +33,7 @@ class ServerWait:
 
     async def before_question(self) -> bool:
         """Wait for the servers before the first question is known; return False if one is still starting."""
-        return not await self.toolbox.wait(lambda _: self.patience_s)
+        return not await self.toolbox.wait({server.spec.name: self.patience_s for server in self.toolbox.connections})
 
     async def for_question(
         self,
@@ -89,20 +89,18 @@ class ServerWait:
         }
         needed = needed_by_name | adding | fit
 
-        def first_limit_s(server: AnyToolServer) -> float:
+        limits_s: dict[str, float] = {}
+        for server in toolbox.connections:
             name = server.spec.name
-            if name not in needed and name in self._left_out:
-                return 0.0
-            return patience_s if name in needed or not server.remembered_tools else min(patience_s, _UNFIT_WAIT_S)
-
-        def further_limit_s(server: AnyToolServer) -> float:
-            name = server.spec.name
-            return math.inf if name in needed_by_name else max(0.0, _FIT_WAIT_S - patience_s) if name in needed else 0.0
-
-        late = await toolbox.wait(first_limit_s)
-        if hopeful := [server for server in late if further_limit_s(server)]:
+            is_patient = name in needed or not server.remembered_tools
+            limits_s[name] = patience_s if is_patient else min(patience_s, _UNFIT_WAIT_S)
+            if name in self._left_out - needed:
+                limits_s[name] = 0.0
+        late = await toolbox.wait(limits_s)
+        further_s = dict.fromkeys(needed, max(0.0, _FIT_WAIT_S - patience_s)) | dict.fromkeys(needed_by_name, math.inf)
+        if hopeful := [server for server in late if further_s.get(server.spec.name)]:
             sink.feed([status_line("waiting", names=_names_of(hopeful))])
-            late = await toolbox.wait(further_limit_s)
+            late = await toolbox.wait(further_s)
         names = frozenset(server.spec.name for server in late)
         self._left_out |= names
         if late:

@@ -14,7 +14,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
 from rkllm_mcp.events import Event
 from rkllm_mcp.generation import ImageTags
-from rkllm_mcp.models.cards import ModelCard, ModelFolder, SamplingCard, SamplingValues, choose_model, list_models
+from rkllm_mcp.models.cards import ModelCard, ModelFolder, choose_model, list_models
 from rkllm_mcp.runtime.library import AUTOMATIC, EMULATOR
 from rkllm_mcp.sampling import Sampling, SamplingByPurpose, overrides_of
 from rkllm_mcp.store.limits import StoreLimits
@@ -88,10 +88,12 @@ def picture_tags(card: ModelCard) -> ImageTags | None:
 
 def sampling_by_purpose(config: Config, model: ModelFolder) -> SamplingByPurpose:
     """Return the sampling of each purpose: the owner's settings, else the model's, else the runtime's defaults."""
-    card = model.card.sampling
-    return SamplingByPurpose(
-        _sampling(config, card, card), _sampling(config, card.thinking, card), _sampling(config, card.tools, card)
+    card, of_person = model.card.sampling, overrides_of(config.model)
+    for_all = overrides_of(card)
+    answer, thinking, tools = (
+        of_person.on(overrides_of(part).on(for_all)).over(Sampling()) for part in (card, card.thinking, card.tools)
     )
+    return SamplingByPurpose(answer, thinking, tools)
 
 
 def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
@@ -102,11 +104,6 @@ def loaded_sampling(config: Config, model: ModelFolder) -> Sampling:
     """
     sampling = sampling_by_purpose(config, model)
     return sampling.tools if (config.model.thinking or model.card.thinking) == "off" else sampling.thinking
-
-
-def _sampling(config: Config, part: SamplingValues, card: SamplingCard) -> Sampling:
-    of_person, for_purpose, for_all = map(overrides_of, (config.model, part, card))
-    return of_person.on(for_purpose.on(for_all)).over(Sampling())
 
 
 def sees(config: Config) -> bool:

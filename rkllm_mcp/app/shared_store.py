@@ -34,7 +34,27 @@ async def agreed_limits(config: Config, changes: Sequence[str]) -> list[tuple[st
     UsageError for a change that is not one; a StoreError if the database cannot be used.
     """
     own_limits, configured = store_limits(config)
-    changed = dict(map(_change_of_limit, changes))
+    default_limits = StoreLimits().as_settings()
+    changed: dict[str, float | bool | None] = {}
+    for words in changes:
+        name, _, text = words.partition("=")
+        if name not in default_limits:
+            allowed = ", ".join(default_limits)
+            raise UsageError(f"{words!r} changes nothing; write NAME=VALUE, with one of the names {allowed}")
+        if isinstance(default_limits[name], bool):
+            if text not in ("true", "false"):
+                raise UsageError(f"{name} is true or false, not {text!r}")
+            changed[name] = text == "true"
+        elif text == "unlimited" and default_limits[name] is None:
+            changed[name] = None
+        else:
+            number = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else -1.0
+            # Without days or number no call is recorded; conversations have at least one.
+            least_is_zero = name.startswith("security.")
+            if number < 0 or (number == 0 and not least_is_zero):
+                kind = "a number" if least_is_zero else "a number above 0, or unlimited"
+                raise UsageError(f"{name} is {kind}, not {text!r}")
+            changed[name] = int(number) if number.is_integer() else number
 
     def change(transaction: Transaction) -> StoreLimits:
         before = read_limits(transaction) or own_limits
@@ -52,24 +72,3 @@ async def agreed_limits(config: Config, changes: Sequence[str]) -> list[tuple[st
         (name, shown_limit(value), shown_limit(here[name]) if name in configured else "")
         for name, value in limits.as_settings().items()
     ]
-
-
-def _change_of_limit(words: str) -> tuple[str, float | bool | None]:
-    name, _, value = words.partition("=")
-    default_limits = StoreLimits().as_settings()
-    if name not in default_limits:
-        raise UsageError(
-            f"{words!r} changes nothing; write NAME=VALUE, with one of the names {', '.join(default_limits)}"
-        )
-    if isinstance(default_limits[name], bool):
-        if value in ("true", "false"):
-            return name, value == "true"
-        raise UsageError(f"{name} is true or false, not {value!r}")
-    if value == "unlimited" and default_limits[name] is None:
-        return name, None
-    number = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else -1.0
-    # Without days or number no call is recorded; conversations have at least one.
-    least_is_zero = name.startswith("security.")
-    if number < 0 or (number == 0 and not least_is_zero):
-        raise UsageError(f"{name} is a number{'' if least_is_zero else ' above 0, or unlimited'}, not {value!r}")
-    return name, int(number) if number.is_integer() else number

@@ -14,8 +14,8 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -35,7 +35,6 @@ from rkllm_mcp.tasks import open_task_group
 logger = logging.getLogger(__name__)
 
 OWNER = ""
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -48,28 +47,23 @@ class Tenant:
     rights: tuple[Right, ...] = RIGHTS  # of the key of a request
 
 
-@dataclass
-class _OpenContext(Generic[_T]):
-    """A context that its own task holds open until it is closed."""
+@dataclass(eq=False)
+class _OpenApp:
+    """An assistant that its own task holds open until it is closed."""
 
-    value: _T
     config: Config
-    stop: anyio.Event
-    gone: anyio.Event
+    app: App = field(init=False)
+    stop: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
 
-
-async def _open_context(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], config: Config) -> _OpenContext[_T]:
-    stop, gone = anyio.Event(), anyio.Event()
-
-    async def hold(*, task_status: TaskStatus[_T]) -> None:
+    async def hold(self, context: AbstractAsyncContextManager[App], *, task_status: TaskStatus[None]) -> None:
+        """Hold the assistant open, from ``started`` until ``stop``."""
         try:
-            async with context as value:
-                task_status.started(value)
-                await stop.wait()
+            async with context as self.app:
+                task_status.started()
+                await self.stop.wait()
         finally:
-            gone.set()
-
-    return _OpenContext(await tasks.start(hold), config, stop, gone)
+            self.gone.set()
 
 
 class Tenants:
@@ -80,7 +74,7 @@ class Tenants:
         self.tasks = tasks  # work that goes on apart from its caller, until the service ends; it must not raise
         self._status = status
         self._models: ModelSwitch | None = None
-        self._apps: dict[str, _OpenContext[App]] = {}
+        self._apps: dict[str, _OpenApp] = {}
         self.by_name: Mapping[str, Tenant] = {}  # the owner's name is empty
         self._changing = anyio.Lock()
         # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
@@ -199,16 +193,15 @@ class Tenants:
     async def _unload(self, models: ModelSwitch) -> None:
         with anyio.CancelScope() as self._exchange:
             await models.unload()
-            self._report_status(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
+            if self._status is not None:
+                self._status(f"[NPU: Model '{models.current.name}' is unloaded until the next question]")
             self.scheduler.on_load("")
 
-    def _start_load(self, name: str) -> None:
-        if self._models is not None:
-            self.tasks.start_soon(self._load, self._models, name)
-
-    async def _load(self, models: ModelSwitch, name: str) -> None:
+    async def _load(self, name: str) -> None:
         """Load a model for the requests that wait for it; the queue has let no other begin."""
-        failure: RkllmMcpError | None = None
+        models, failure = self._models, None
+        if models is None:
+            return
         with anyio.CancelScope() as self._exchange:
             try:
                 await models.load(name)
@@ -220,17 +213,14 @@ class Tenants:
             if failure is None:
                 self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
             line = f"Model '{name}' is loaded" if failure is None else str(failure)
-            self._report_status(f"[NPU: {line}]")
+            if self._status is not None:
+                self._status(f"[NPU: {line}]")
             self.scheduler.on_load("" if models.is_unloaded else models.current.name, failure)
 
     def _use(self, model_host: ModelHost) -> None:
         for name, opened in self._apps.items():
             # The cache holds one list of tools, which is the owner's; as at the start.
-            opened.value.use(model_host, warms=name == OWNER)
-
-    def _report_status(self, line: str) -> None:
-        if self._status is not None:
-            self._status(line)
+            opened.app.use(model_host, warms=name == OWNER)
 
     async def reload(self, config: Config, *, drain_s: float = 30.0) -> bool:
         """Apply another configuration; unchanged parts continue to run.
@@ -272,14 +262,16 @@ class Tenants:
 
     def _admit_models(self) -> None:
         is_local = self.model_host.npu is not None
-        self.scheduler.use_models(self.model_host.name, self._start_load if is_local else None)
+        self.scheduler.use_models(
+            self.model_host.name, partial(self.tasks.start_soon, self._load) if is_local else None
+        )
         with self.using():
             pass  # Without any request it is unloaded after its time, too.
 
     async def _open_wanted(self, drain_s: float) -> None:
         """Open the assistants that the configuration wants, and close those that it does not want any more."""
         sections = {OWNER: None, **{section.name: section for section in self.config.tenants}}
-        replaced: list[_OpenContext[App]] = []
+        replaced: list[_OpenApp] = []
         for name, section in sections.items():
             config = self.config.for_tenant(section)
             opened = self._apps.get(name)
@@ -288,17 +280,16 @@ class Tenants:
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
             app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
-            self._apps[name] = await _open_context(self.tasks, app, config)
+            new = _OpenApp(config)
+            await self.tasks.start(new.hold, app)
+            self._apps[name] = new
             replaced += [opened] if opened is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
-        self.by_name = {name: Tenant(name, self._apps[name].value, section) for name, section in sections.items()}
-        self._note_change()
-        for opened in replaced:
-            self.tasks.start_soon(_close_drained, opened, drain_s)
-
-    def _note_change(self) -> None:
+        self.by_name = {name: Tenant(name, self._apps[name].app, section) for name, section in sections.items()}
         self.next_change.set()
         self.next_change = anyio.Event()
+        for opened in replaced:
+            self.tasks.start_soon(_close_drained, opened, drain_s)
 
     async def close(self, drain_s: float = 0.0) -> None:
         """Stop everything, after running answers if they end in time; ``open_tenants`` does this shielded."""
@@ -307,7 +298,8 @@ class Tenants:
         for download in self.downloads.by_name.values():
             download.scope.cancel()
         apps, self._apps, self.by_name = list(self._apps.values()), {}, {}
-        self._note_change()
+        self.next_change.set()
+        self.next_change = anyio.Event()
         async with anyio.create_task_group() as closing:
             for opened in apps:
                 closing.start_soon(_close_drained, opened, drain_s)
@@ -350,10 +342,10 @@ def _auxiliary(config: Config) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None)
 
 
-async def _close_drained(opened: _OpenContext[App], drain_s: float) -> None:
+async def _close_drained(opened: _OpenApp, drain_s: float) -> None:
     """Close an assistant, after its answers if they end in time."""
     with anyio.move_on_after(drain_s):
-        await opened.value.answers.idle()
+        await opened.app.answers.idle()
     opened.stop.set()
     with anyio.CancelScope(shield=True):
         # Bounded: every part of it has its own limit.

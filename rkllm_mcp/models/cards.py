@@ -340,7 +340,18 @@ def _find(name_or_path: str | Path, directories: Sequence[Path]) -> ModelFolder:
             return _read_folder(directory / text)
     if Path(text, CARD_NAME).is_file():
         raise ModelNotFoundError(f"There is no model {text!r}.", f"For the folder of that name write ./{text}")
-    raise ModelNotFoundError(f"There is no model {text!r}.", _what_is_there(text, directories))
+    folders = list_models(directories)
+    names = [folder.name for folder in folders]
+    close = difflib.get_close_matches(text, names, n=1)
+    remedy = f"Did you mean {close[0]!r}? " if close else ""
+    if not names:
+        remedy = f"There are none in {', '.join(str(directory) for directory in directories)}."
+    elif len(names) <= _MOST_NAMES:
+        remedy += f"Known here: {', '.join(names)}."
+    else:
+        here = ", ".join(folder.name for folder in folders if not folder.missing) or "none"
+        remedy += f"Here on this machine: {here}; 'rkllm-mcp models list' shows those that can be fetched."
+    raise ModelNotFoundError(f"There is no model {text!r}.", remedy)
 
 
 def choose_model(
@@ -425,19 +436,6 @@ def how_to_convert(name: str, source: SourceCard | None) -> str:
         f"On a PC: 'hf download {original} --local-dir {name} && rkllm-mcp models convert {name}'; or name another "
         "repository: 'rkllm-mcp models pull OWNER/NAME[:FILE]'."
     )
-
-
-def _what_is_there(name: str, directories: Sequence[Path]) -> str:
-    folders = list_models(directories)
-    names = [folder.name for folder in folders]
-    if not names:
-        return f"There are none in {', '.join(str(directory) for directory in directories)}."
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    if len(names) <= _MOST_NAMES:
-        return f"{meant}Known here: {', '.join(names)}."
-    here = ", ".join(folder.name for folder in folders if not folder.missing) or "none"
-    return f"{meant}Here on this machine: {here}; 'rkllm-mcp models list' shows those that can be fetched."
 
 
 def card_text(card: ModelCard) -> str:

@@ -114,11 +114,11 @@ class ModelMatch:
 
 def match_model(names: Sequence[str], architecture: str | None, entries: Sequence[ModelCard]) -> ModelMatch | None:
     """Find the matching entry: by names, the most reliable first, or by the architecture in the file's header."""
-    words = [(card, _words(card.name)) for card in entries if not card.emulated]
+    words = [(card, _WORD.findall(card.name.lower())) for card in entries if not card.emulated]
     for name in names:
         if (card := _longest(name, words)) is not None:
             return ModelMatch(card, "model")
-    families = [(card, tuple(word for word in name_words if not _SIZE.fullmatch(word))) for card, name_words in words]
+    families = [(card, [word for word in name_words if not _SIZE.fullmatch(word)]) for card, name_words in words]
     for name in names:
         if (card := _longest(name, families)) is not None:
             return ModelMatch(card, "family")
@@ -128,9 +128,9 @@ def match_model(names: Sequence[str], architecture: str | None, entries: Sequenc
     return None
 
 
-def _longest(name: str, candidates: Sequence[tuple[ModelCard, tuple[str, ...]]]) -> ModelCard | None:
+def _longest(name: str, candidates: Sequence[tuple[ModelCard, Sequence[str]]]) -> ModelCard | None:
     """Return the candidate with the most words, all of which occur in the name in this order."""
-    spelled = _words(name)
+    spelled = _WORD.findall(name.lower())
     fitting: list[tuple[int, ModelCard]] = []
     for card, name_words in candidates:
         # Each word is looked for after the one before.
@@ -138,10 +138,6 @@ def _longest(name: str, candidates: Sequence[tuple[ModelCard, tuple[str, ...]]])
         if name_words and all(word in remaining for word in name_words):
             fitting.append((len(name_words), card))
     return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
-
-
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(name.lower()))
 
 
 def check_tokenizer(path: Path, template_name: str, file: RkllmFile | None, say: Callable[[str], None]) -> None:

@@ -28,6 +28,7 @@ _BY_HAND = "Or copy the folder here by other means, and set KNOWLEDGE_EMBEDDER=c
 _DEFAULT = "default"
 _SETTING = "setting"
 _TOKENIZER = "tokenizer.json"
+_MATRIX = ".safetensors"  # of a static model
 _OPTIONAL = (
     "tokenizer_config.json",
     "sentence_bert_config.json",
@@ -118,7 +119,7 @@ class EmbedderSources:
             raise UsageError(f"unknown embedder {name!r}; known are {names}, or name a --repository OWNER/NAME")
         is_files = repository is not None or card is None or not card.setting
         file = file or (card.file if card else None)
-        extra = ("" if _is_static(file) else "knowledge-cpu") if is_files or card is None else card.extra
+        extra = ("" if (file or "").endswith(_MATRIX) else "knowledge-cpu") if is_files or card is None else card.extra
         try:
             if extra:
                 self.install(extra)
@@ -142,7 +143,7 @@ class EmbedderSources:
             has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
             raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")
         # A static model has its tokenizer next to its matrix.
-        tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if _is_static(network) else _TOKENIZER
+        tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if network.endswith(_MATRIX) else _TOKENIZER
         names_to_fetch = [
             network,
             tokenizer,
@@ -157,7 +158,3 @@ class EmbedderSources:
         if self.chosen_name() == name:
             self.choose("")
         return self.folders.remove(name)
-
-
-def _is_static(file: str | None) -> bool:
-    return (file or "").endswith(".safetensors")

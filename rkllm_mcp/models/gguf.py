@@ -81,11 +81,11 @@ class _Reader:
         if version not in _VERSIONS:
             raise ValueError(f"its version {version} of GGUF is not known")
         self._number("Q")  # tensors
-        return {self._string(): self._value(self._number("I")) for _ in range(self._count())}
+        return {self._value(_STRING): self._value(self._number("I")) for _ in range(self._count())}
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
-            return self._string()
+            return self._bytes(self._number("Q")).decode("utf-8", "replace")
         if kind == _ARRAY:
             kind, count = self._number("I"), self._count()
             if kind in _FORMATS:
@@ -101,9 +101,6 @@ class _Reader:
         if count > _MOST_VALUES:
             raise ValueError(f"it lists {count} values")
         return count
-
-    def _string(self) -> str:
-        return self._bytes(self._number("Q")).decode("utf-8", "replace")
 
     def _number(self, form: str) -> Any:
         return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))[0]

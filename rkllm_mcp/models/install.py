@@ -498,31 +498,24 @@ def _encoder_description(encoder: RknnFile, card: ModelCard) -> str:
 
 def _card(options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None) -> ModelCard:
     """Return the chat settings for the new folder."""
-    if options.template is not None:
-        if options.template not in TEMPLATES:
-            raise UsageError(f"unknown template {options.template!r}; the templates are {', '.join(TEMPLATES)}")
-        same = like is not None and like.card.template == options.template
-        return _bare(like) if like is not None and same else _unknown(options.template)
-    if like is None:
+    template = options.template
+    if template is not None:
+        if template not in TEMPLATES:
+            raise UsageError(f"unknown template {template!r}; the templates are {', '.join(TEMPLATES)}")
+    elif like is None:
         what = f" (architecture {file.architecture})" if file.architecture else ""
         question = f"Which chat template does the model in {file.path.name}{what} use?"
-        return _unknown(asker.choose(question, "--template", sorted(TEMPLATES)))
-    if like.by == "architecture" and not options.sure:
+        template = asker.choose(question, "--template", sorted(TEMPLATES))
+    elif like.by == "architecture" and not options.sure:
         by = f"By its architecture, {file.architecture}"
         question = f"{by}, the model uses the chat template {like.card.template}. Correct?"
         if not asker.confirm(question, "--template, or --yes"):
-            return _unknown(asker.choose("Which chat template does it use?", "--template", sorted(TEMPLATES)))
-    return _bare(like)
-
-
-def _bare(like: ModelMatch) -> ModelCard:
-    """Return an entry's chat settings; its measurements apply to the same model only."""
+            template, like = asker.choose("Which chat template does it use?", "--template", sorted(TEMPLATES)), None
+    if like is None or template not in (None, like.card.template):
+        return ModelCard(name="unknown", template=template or "")
+    # An entry's measurements apply to the same model only.
     other = {} if like.by == "model" else {"description": "", "published": None}
     return like.card.model_copy(update=other)
-
-
-def _unknown(template: str) -> ModelCard:
-    return ModelCard(name="unknown", template=template)
 
 
 def _plain_name(stem: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -265,7 +265,11 @@ class _Header:
 
 
 def _known_mask(pairs: list[_Pair]) -> bytes:
-    """Return the known part of the mask, empty if the layout is unknown; see the module docstring."""
+    """Return the known part of the mask, empty if the layout is unknown.
+
+    It is extended by the bytes on which most of the longer keys agree. An unknown key can have the length and start of
+    a known one; a single key against several others is ignored.
+    """
     mask = _first_mask(pairs)
     if mask is None:
         return b""
@@ -274,9 +278,18 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
     for name in _KEYS:
         plain = name.replace("{arch}", architecture).encode()
         names.setdefault(len(plain), []).append(plain)
-    while (longer := _extended_mask(mask, pairs, names)) is not None:
-        mask = longer
-    return mask
+    while True:
+        masks: set[bytes] = set()
+        for key, _ in pairs:
+            begin = _xor(key.head, mask)
+            fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
+            if len(fitting) == 1 and len(fitting[0]) > len(mask):
+                masks.add(_xor(key.head, fitting[0]))
+        longer = sorted(masks, key=len)[:_MOST_MASKS]
+        votes = [sum(not any(_xor(candidate, other)) for other in longer) for candidate in longer]
+        if not longer or (len(longer) > 1 and max(votes) * 2 <= len(longer)):
+            return mask
+        mask = longer[votes.index(max(votes))]
 
 
 def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
@@ -289,25 +302,6 @@ def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
         return {index: text.decode("utf-8") for index, text in plain.items()}
     except UnicodeDecodeError:
         return {}
-
-
-def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence[bytes]]) -> bytes | None:
-    """Return the mask extended by the bytes on which most of the longer keys agree.
-
-    An unknown key can have the length and start of a known one; a single key against several others is ignored.
-    """
-    candidates: list[tuple[Masked, bytes]] = []
-    for key, _ in pairs:
-        begin = _xor(key.head, mask)
-        fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
-        if len(fitting) == 1:
-            candidates.append((key, fitting[0]))
-    masks = sorted({_xor(key.head, plain) for key, plain in candidates if len(plain) > len(mask)}, key=len)[
-        :_MOST_MASKS
-    ]
-    votes = [sum(not any(_xor(candidate, other)) for other in masks) for candidate in masks]
-    best = max(range(len(masks)), key=votes.__getitem__, default=None)
-    return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
 
 
 def _first_mask(pairs: list[_Pair]) -> bytes | None:
@@ -351,19 +345,21 @@ def describe_metadata(path: Path, size: int, plain: Mapping[str, str | int | flo
 
 # Architectures of which only some layers have a KV cache.
 _WITHOUT_FULL_CACHE = re.compile(r"rwkv|mamba|qwen3?_?\.?(?:5|next)|lfm")
+# Of an architecture, what the size of its cache follows from.
+_CACHE_FIGURES = (
+    "block_count", "attention.head_count", "attention.head_count_kv", "embedding_length", "attention.key_length",
+    "attention.value_length",
+)  # fmt: skip
 _CACHE_VALUE_BYTES = 2  # keys and values are 16-bit floats
 
 
 def _cache_bytes(plain: Mapping[str, str | int | float], architecture: str) -> int | None:
     """Return the KV cache's bytes per token, from the numbers of layers, heads and their dimensions."""
-
-    def figure(name: str) -> int | None:
-        return _number(plain.get(f"{architecture}.{name}"), 1, 1 << 20)
-
-    layers, heads = figure("block_count"), figure("attention.head_count")
-    shared, width = figure("attention.head_count_kv") or heads, figure("embedding_length")
+    figures = (_number(plain.get(f"{architecture}.{name}"), 1, 1 << 20) for name in _CACHE_FIGURES)
+    layers, heads, shared, width, key, value = figures
+    shared = shared or heads
     usual = width // heads if width and heads else None
-    key, value = figure("attention.key_length") or usual, figure("attention.value_length") or usual
+    key, value = key or usual, value or usual
     if not (layers and shared and key and value) or _WITHOUT_FULL_CACHE.search(architecture):
         return None
     return layers * shared * (key + value) * _CACHE_VALUE_BYTES

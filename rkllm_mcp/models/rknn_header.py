@@ -105,19 +105,17 @@ def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, A
 
 def _from_emulator(path: Path, size: int, text: str) -> RknnFile:
     lines = {words[0]: words[1:] for line in text.splitlines()[1:] if (words := line.split())}
-
-    def numbers(name: str) -> list[int]:
-        return [int(word) for word in lines.get(name, ()) if word.isdecimal()]
-
-    picture, cells = numbers("input"), numbers("cells")
-    tokens = numbers("tokens") or ([math.prod(cells)] if cells else [])
+    names = ("input", "cells", "tokens", "width", "outputs")
+    numbers = [[int(word) for word in lines.get(name, ()) if word.isdecimal()] for name in names]
+    picture, cells, tokens, widths, outputs = numbers
+    tokens = tokens or ([math.prod(cells)] if cells else [])
     return RknnFile(
         path,
         size,
         platform=(lines.get("platform") or ["rk3588"])[0].upper(),
         input_size=(picture[0], picture[1]) if len(picture) == 2 else None,
         tokens=tokens[0] if tokens else None,
-        width=next(iter(numbers("width")), None),
-        outputs=next(iter(numbers("outputs")), 1),
+        width=widths[0] if widths else None,
+        outputs=outputs[0] if outputs else 1,
         emulated=True,
     )

@@ -88,7 +88,15 @@ class Compaction:
                 complete when the question is withdrawn.
         """
         view = self.view(body)
-        count = _exchanges_to_drop(view, cost, room_tokens)
+        # Whole exchanges are dropped, never the last. From the end, so that messages to drop are counted only until
+        # they do not fit.
+        starts = [0, *(index for index, message in enumerate(view) if index and message.role == "user")]
+        count, end, remaining = starts[-1], len(view), room_tokens * COMPACTED_SHARE
+        for start in reversed(starts):
+            remaining -= _cost_of(view[start:end], cost, remaining)
+            if remaining < 0:
+                break
+            count = end = start
         dropped, shortened = self._dropped + count, self._shortened
         notices = [f"left out the {count} oldest message{'s' if count > 1 else ''}"] if count else []
         if _cost_of(view[count:], cost, room_tokens) > room_tokens:
@@ -99,20 +107,6 @@ class Compaction:
         end = max((*(index + 1 for index in shortened), dropped))
         self._history, self._dropped, self._shortened = list(body[:end]), dropped, shortened
         return " and ".join(notices)
-
-
-def _exchanges_to_drop(messages: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> int:
-    """Return how many leading messages to drop: whole exchanges, never the last, until the rest fits."""
-    target = room_tokens * COMPACTED_SHARE
-    starts = [0, *(index for index, message in enumerate(messages) if index and message.role == "user")]
-    first_kept, end, remaining = starts[-1], len(messages), target
-    # From the end, so that dropped messages are counted only until they do not fit.
-    for start in reversed(starts):
-        remaining -= _cost_of(messages[start:end], cost, remaining)
-        if remaining < 0:
-            break
-        first_kept = end = start
-    return first_kept
 
 
 def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough: float) -> int:

@@ -22,7 +22,9 @@ def gemma_value(value: Any) -> list[Segment]:
     if isinstance(value, str):
         return [ControlText(QUOTE), PlainText(value), ControlText(QUOTE)]
     if isinstance(value, Mapping):
-        return [ControlText("{"), *_entries(cast("Mapping[str, Any]", value)), ControlText("}")]
+        mapping = cast("Mapping[str, Any]", value)
+        entries = [_entry(key, mapping[key]) for key in sorted(mapping, key=str.lower)]
+        return [ControlText("{"), *_join(entries), ControlText("}")]
     if isinstance(value, Sequence):
         items = [gemma_value(item) for item in cast("Sequence[Any]", value)]
         return [ControlText("["), *_join(items), ControlText("]")]
@@ -48,15 +50,12 @@ def gemma_declaration(tool: ToolSpec) -> list[Segment]:
     ]
 
 
-GEMMA_CALL = CallStyle(lambda name: f"call:{name}{{", lambda arguments: [*_entries(arguments), ControlText("}")])
+# The brace that opens the arguments is in the beginning of the call.
+GEMMA_CALL = CallStyle(lambda name: f"call:{name}{{", lambda arguments: gemma_value(arguments)[1:])
 
 
 def _entry(key: str, value: Any) -> list[Segment]:
     return [PlainText(f"{key}:"), *gemma_value(value)]
-
-
-def _entries(mapping: Mapping[str, Any]) -> list[Segment]:
-    return _join([_entry(key, mapping[key]) for key in sorted(mapping, key=str.lower)])
 
 
 def _join(parts: Sequence[Sequence[Segment]]) -> list[Segment]:

@@ -12,38 +12,21 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Any, cast
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
 # Keys of the lists of a sequence in the library's JSON.
 _PARTS = ("normalizers", "pretokenizers", "decoders")
-
-
-def keep_leading_spaces(tokenizer: Tokenizer) -> None:
-    """Make ``tokenizer`` encode and decode without adding or removing a space at the beginning of a text.
-
-    Source: the components of tokenizers 0.15 to 0.23 and their effect on a leading space.
-    """
-    for name, nothing in (
-        ("normalizer", normalizers.Sequence),
-        ("pre_tokenizer", pre_tokenizers.Sequence),
-        ("decoder", decoders.Sequence),
-    ):
-        component = getattr(tokenizer, name)
-        if component is None:
-            continue
-        state = cast("dict[str, Any]", json.loads(component.__getstate__()))
-        changed = _without_prefix(state)
-        if changed == state:
-            continue
-        replacement = nothing([])
-        if changed:
-            replacement.__setstate__(json.dumps(changed).encode())
-        setattr(tokenizer, name, replacement)
+# Parts of a tokenizer, and what each of them is without effect.
+_COMPONENTS: Mapping[str, Callable[..., Any]] = {
+    "normalizer": normalizers.Sequence,
+    "pre_tokenizer": pre_tokenizers.Sequence,
+    "decoder": decoders.Sequence,
+}
 
 
 def _without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +112,16 @@ class ModelTokenizer:
         # Published files may contain a length limit, which would truncate prompts silently.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        keep_leading_spaces(self._tokenizer)
+        # Text is encoded and decoded without a space that is added or removed at its beginning.
+        # Source: the components of tokenizers 0.15 to 0.23 and their effect on a leading space.
+        for name, nothing in _COMPONENTS.items():
+            component = getattr(self._tokenizer, name)
+            state: dict[str, Any] = {} if component is None else json.loads(component.__getstate__())
+            if (changed := _without_prefix(state)) != state:
+                replacement = nothing([])
+                if changed:
+                    replacement.__setstate__(json.dumps(changed).encode())
+                setattr(self._tokenizer, name, replacement)
         self._controls: dict[str, int] = {}
         all_added = self._tokenizer.get_added_tokens_decoder()
         # Special tokens, whose text is never part of an answer.

@@ -35,7 +35,7 @@ def signature(tool: ToolSpec) -> str:
     schema = tool.shown_schema
     notes = [
         f"{_name(name)}: {description}"
-        for name, inner in _properties(schema).items()
+        for name, inner in as_mapping(schema.get("properties")).items()
         if (description := collapse_whitespace(str(as_mapping(inner).get("description", ""))))
     ]
     description = collapse_whitespace(tool.description)
@@ -51,7 +51,7 @@ def _parameters(schema: Mapping[str, Any], position: _Position) -> str:
     required = cast("Sequence[str]", schema.get("required") or ())
     return ", ".join(
         f"{_name(name)}{'' if name in required else '?'}: {_type(inner, position)}"
-        for name, inner in _properties(schema).items()
+        for name, inner in as_mapping(schema.get("properties")).items()
     )
 
 
@@ -76,7 +76,7 @@ def _kind_text(kind: str, table: Mapping[str, Any], position: _Position) -> str:
     if kind == "array":
         inner = _type(table["items"], position) if "items" in table else "any"
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
-    if kind == "object" and _properties(table):
+    if kind == "object" and as_mapping(table.get("properties")):
         return f"{{{_parameters(table, position)}}}"
     return kind
 
@@ -91,10 +91,6 @@ def _resolve(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping
             **{key: value for key, value in table.items() if key != "$ref"},
         }
     return table, frozenset(followed)
-
-
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return as_mapping(schema.get("properties"))
 
 
 def _name(name: str) -> str:

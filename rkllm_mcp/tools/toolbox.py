@@ -114,14 +114,14 @@ class Toolbox:
         for connection in self.connections:
             await connection.wait_until_settled()
 
-    async def wait(self, limit_s: Callable[[AnyToolServer], float]) -> tuple[AnyToolServer, ...]:
-        """Wait until every server is ready or has failed, for each at most ``limit_s`` of it; return those that start.
+    async def wait(self, limits_s: Mapping[str, float]) -> tuple[AnyToolServer, ...]:
+        """Wait until every server is ready or has failed, for each at most its limit; return those that start.
 
         Lazy servers whose tools are not known are started.
         """
 
         async def settle(server: AnyToolServer) -> None:
-            with anyio.move_on_after(limit_s(server)):
+            with anyio.move_on_after(limits_s.get(server.spec.name, 0.0)):
                 await server.wait_until_settled()
 
         async with anyio.create_task_group() as waits:

@@ -143,7 +143,7 @@ async def test_what_is_always_known_comes_after_everything_that_is_the_same_for_
 ) -> None:
     async with board(tmp_path) as it:
         await it.ask("Hello.")
-        await it.app.change_about("My name is Taro.")
+        await it.app.person.save("about", "My name is Taro.")
         for number in range(30):
             await it.app.store.memories.add(
                 f"I always want answer number {number} in short sentences", "en", is_pinned=True
@@ -227,7 +227,7 @@ async def test_what_another_board_or_command_erases_is_gone_from_an_open_convers
         erased, _ = await memories.add("my dog's name is Hachi", "en")
         pinned, _ = await memories.add("I always want short answers", "en", is_pinned=True)
         await memories.add("my dog's name sounds like a number", "en")
-        await it.app.change_about("My name is Taro.\n- I like trains")
+        await it.app.person.save("about", "My name is Taro.\n- I like trains")
         conversation = it.app.new_conversation()
         await it.ask("What is my dog's name?", conversation)
         # As another process does it, which knows nothing of the conversations that are open here.

@@ -185,7 +185,7 @@ async def test_a_person_chooses_it_and_what_they_removed_is_not_proposed_again(t
         await it.ask(SAID, conversation)
         await it.quiet()
         assert (len(it.runs()), it.app.makes_proposals, it.app.wants_proposals) == (1, True, False)
-        await it.app.change_page_settings({"proposals": "on"})
+        await it.app.person.save("page", '{"proposals": "on"}')
         await it.ask(SAID, conversation)
         await it.proposed()
         (row,) = await it.app.store.memories.all()
@@ -193,7 +193,7 @@ async def test_a_person_chooses_it_and_what_they_removed_is_not_proposed_again(t
         await it.ask(f"Again. {SAID}", conversation)
         await it.quiet()
         assert await it.rows() == []
-        await it.app.change_page_settings({"proposals": "off"})
+        await it.app.person.save("page", '{"proposals": "off"}')
         runs = len(it.runs())
         await it.ask("I live in Graz.", conversation)
         await it.quiet()

@@ -25,7 +25,7 @@ import anyio
 import httpx2
 
 from rkllm_mcp.app.answer import EventQueue
-from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation, stored_about
+from rkllm_mcp.app.assistant import PromptQuestion, begin_conversation
 from rkllm_mcp.app.models import ListedModel
 from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.catalogue import read_catalogue
@@ -62,6 +62,7 @@ from rkllm_mcp.messages import (
 )
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 from rkllm_mcp.records import MemoryRow
+from rkllm_mcp.store.tables import PERSON
 from rkllm_mcp.surfaces.chat.host import AnsweringModel, ListedServer, LocalHost
 from rkllm_mcp.surfaces.running_service import RunningService, service_for
 from rkllm_mcp.tasks import open_task_group
@@ -627,6 +628,7 @@ async def open_remote(
         RkllmMcpError: the service cannot be used, or the store cannot be read.
     """
     async with open_stored(config) as store, open_task_group(cancel_at_end=True) as tasks:
-        host = RemoteHost(config, service, store, await stored_about(store), language, tasks)
+        about = (await store.texts(PERSON)).texts.get("about", "")
+        host = RemoteHost(config, service, store, about, language, tasks)
         await (host.read_model() if model is None else host.load_model(model))
         yield host

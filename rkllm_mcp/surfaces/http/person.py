@@ -59,7 +59,7 @@ async def show_about(request: Request) -> About:
 async def change_about(request: Request) -> About:
     """Change the text about the caller, which every new conversation gets."""
     app = tenant_of(request).app
-    await app.change_about((await bodies.read(request, AboutBody)).about)
+    await app.person.save("about", (await bodies.read(request, AboutBody)).about.strip())
     return About(about=app.about)
 
 
@@ -80,7 +80,7 @@ async def change_settings(request: Request) -> PageSettings:
     """Change what the caller has chosen on the page, for every browser and board; GET /v1/me has it."""
     app = tenant_of(request).app
     body = await bodies.read(request, PageSettings)
-    await app.change_page_settings(body.model_dump(exclude_none=True))
+    await app.person.save("page", json.dumps({**app.page_settings, **body.model_dump(exclude_none=True)}))
     return PageSettings.model_validate(app.page_settings)
 
 
@@ -130,5 +130,6 @@ async def delete_data(request: Request) -> Deleted:
     await app.store.calls.delete_all()
     await app.store.memories.remove(None)
     await app.store.schedules.remove(app.tenant, None)
-    await app.forget_person()
+    for key in ("about", "page"):
+        await app.person.save(key, "")
     return Deleted(conversations=count)
