@@ -318,19 +318,10 @@ class StatefulModel(ChatModel, Protocol):
         ...
 
 
-class AsideModel(Protocol):
-    """A model that answers a request about a conversation without making it part of the conversation."""
-
-    async def aside(
-        self,
-        conversation: Conversation,
-        question: str,
-        max_new_tokens: int,
-        most_prefilled: int,
-        used: Callable[[Usage], object],
-    ) -> Turn | None:
-        """Return the turn, or None if the request gave way or would cost too much; see ``RkllmModel.aside``."""
-        ...
+# Asks a model about a conversation without making the request part of it: the conversation, the question, the most
+# tokens of the answer and of the prefill, and what counts the tokens. Returns the turn, or None if the request gave way
+# or would cost too much; see ``RkllmModel.aside``.
+AskAside: TypeAlias = Callable[[Conversation, str, int, int, Callable[[Usage], object]], Awaitable["Turn | None"]]
 
 
 @dataclass(frozen=True)

@@ -56,17 +56,15 @@ class SamplingOption:
     help: str
     names: Mapping[Api, tuple[str, ...]]
     since: str = "1.3.0"
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the value is a whole number."""
-        return isinstance(self.least, int)
+    is_whole: bool = False  # its values are whole numbers
 
 
 def _option(least: float, most: float, help_: str, **names: str) -> Any:
     """Return the field of an option; ``names`` are one or several, with spaces between, by API."""
     by_api: dict[Any, tuple[str, ...]] = {api: tuple(names_of_api.split()) for api, names_of_api in names.items()}
-    return field(default=None, metadata={"option": SamplingOption(least, most, help_, by_api)})
+    return field(
+        default=None, metadata={"option": SamplingOption(least, most, help_, by_api, is_whole=isinstance(least, int))}
+    )
 
 
 @dataclass(frozen=True)

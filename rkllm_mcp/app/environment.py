@@ -135,11 +135,6 @@ class ModelHost:
         return self.npu is not None and self.npu.model.has_weights
 
     @property
-    def answers_from_script(self) -> bool:
-        """The answers come from a script."""
-        return self.is_emulated and not self.has_weights
-
-    @property
     def answers_from(self) -> Literal["conversation", "facts", "sentences"]:
         """What an answer after results is made of; the model's card decides."""
         return "conversation" if self.npu is None else self.npu.model.card.answers_from

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import AsideModel
+from rkllm_mcp.protocols import AskAside
 
 if TYPE_CHECKING:
     from rkllm_mcp.runtime.engine import Engine
@@ -38,7 +38,8 @@ def answers_asides(host: ModelHost) -> bool:
     A remote service would be paid for it, a script has no answer, and a recurrent model would have to read the whole
     conversation again.
     """
-    return host.npu is not None and not host.answers_from_script and not host.npu.model.is_recurrent
+    is_script = host.is_emulated and not host.has_weights
+    return host.npu is not None and not is_script and not host.npu.model.is_recurrent
 
 
 @dataclass(eq=False)
@@ -54,7 +55,7 @@ class IdleRequests:
 
     tasks: TaskGroup
     is_free: Callable[[], bool]
-    requests: Sequence[Callable[[Conversation, AsideModel], Awaitable[None]]]
+    requests: Sequence[Callable[[Conversation, AskAside], Awaitable[None]]]
     renew: Callable[[], Awaitable[None]]
     _answers: int = field(default=0, init=False)
 
@@ -63,7 +64,7 @@ class IdleRequests:
         self._answers += 1
         if host.npu is not None:
             requests = self.requests if answers_asides(host) else ()
-            work = [*(partial(request, conversation, host.npu.chat_model) for request in requests), self.renew]
+            work = [*(partial(request, conversation, host.npu.chat_model.aside) for request in requests), self.renew]
             self.tasks.start_soon(self._make, work, host.npu.engine, self._answers)
 
     async def _make(self, work: Sequence[Callable[[], Awaitable[None]]], engine: Engine, answers: int) -> None:

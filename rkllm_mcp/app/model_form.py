@@ -41,7 +41,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     beginning = template.head_form.beginning
     turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
     needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and tokenizer.control_id(name) is None), None)
+    missing = next((name for name in needed if name and tokenizer.controls.get(name) is None), None)
     if missing is not None:
         problem = f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs."
         remedy = f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model."

@@ -19,7 +19,7 @@ from rkllm_base.ranges import HIRAGANA, KANJI, KATAKANA
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import AsideModel
+from rkllm_mcp.protocols import AskAside
 from rkllm_mcp.store.conversations import Conversations, title_of
 from rkllm_mcp.text import collapse_whitespace, language_of_text
 
@@ -131,7 +131,7 @@ class Titles:
         if len(self._attempts) > _MOST_PENDING:
             self._attempts.popitem(last=False)
 
-    async def write(self, conversation: Conversation, model: AsideModel) -> None:
+    async def write(self, conversation: Conversation, ask: AskAside) -> None:
         """Write the title of a conversation that needs one."""
         remaining = self._attempts.pop(conversation.id, 0) - 1
         if remaining < 0 or not self.is_on:
@@ -142,7 +142,7 @@ class Titles:
         if not summaries or summaries[0].id != conversation.id or summaries[0].title != first_words:
             return
         request = translate("model.title", language_of_text(question))
-        turn = await model.aside(
+        turn = await ask(
             conversation,
             request,
             MOST_GENERATED,

@@ -22,7 +22,7 @@ from rkllm_mcp.conversations.titles import strip_decoration
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.memory.statements import is_said, is_secret, told_in
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import AsideModel
+from rkllm_mcp.protocols import AskAside
 from rkllm_mcp.store.memories import Memories
 from rkllm_mcp.text import language_of_text, without_files
 
@@ -76,7 +76,7 @@ class Proposals:
         if len(self._told) > _MOST_CONVERSATIONS:
             self._told.popitem(last=False)
 
-    async def propose(self, conversation: Conversation, model: AsideModel) -> None:
+    async def propose(self, conversation: Conversation, ask: AskAside) -> None:
         """Ask about each sentence that is new, and store those with a topic that lasts."""
         told = self._told.get(conversation.id, [])
         while told and self.is_on():
@@ -86,7 +86,7 @@ class Proposals:
                 return
             if not any(is_said(text, row.text) for row in rows):
                 request = REQUEST.format(text=text)
-                turn = await model.aside(
+                turn = await ask(
                     conversation,
                     request,
                     MOST_GENERATED,

@@ -153,7 +153,7 @@ def check_tokenizer(path: Path, template_name: str, file: RkllmFile | None, say:
         raise ModelFileError(
             f"The tokenizer cannot be read: {error}.", "Take the tokenizer.json of the original model."
         ) from None
-    if template.end_of_turn and vocabulary.control_id(template.end_of_turn) is None:
+    if template.end_of_turn and vocabulary.controls.get(template.end_of_turn) is None:
         raise ModelFileError(
             f"The tokenizer has no token {template.end_of_turn}, which the template {template_name!r} needs.",
             "Take the model's own tokenizer, or another template.",

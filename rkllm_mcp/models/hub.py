@@ -96,15 +96,10 @@ class Hub:
     """A hub; ``endpoint`` and ``cache`` default to the values of HF_ENDPOINT and HF_HOME."""
 
     # The library reads the variable only when it is imported.
-    endpoint: str | None = field(default_factory=lambda: os.environ.get("HF_ENDPOINT"))
+    endpoint: str = field(default_factory=lambda: os.environ.get("HF_ENDPOINT") or constants.ENDPOINT)
     cache: Path | None = None  # default: HF_HOME
     # Advice without a network, a sentence.
     by_hand: str = "Or fetch the files on another machine, copy them here and use 'rkllm-mcp models add PATH'."
-
-    @property
-    def address(self) -> str:
-        """The endpoint in use."""
-        return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
         """Look up a file, or raise a ModelDownloadError; the cache is used only if the hub is not reachable."""
@@ -122,7 +117,9 @@ class Hub:
         except ValueError as error:
             raise ModelDownloadError(f"{error}.", _SPELLING) from None
         if metadata.etag is None or metadata.commit_hash is None:
-            raise ModelDownloadError(f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it.")
+            raise ModelDownloadError(
+                f"{self.endpoint} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it."
+            )
         return FoundFile(
             file, metadata.etag, metadata.commit_hash, metadata.size, self._find_cached(file, metadata.commit_hash)
         )
@@ -131,7 +128,9 @@ class Hub:
         """Return the files of a repository, or raise a ModelDownloadError; the cache answers for an unreachable hub."""
         file = RemoteFile(repository, "the list of files", revision)
         # A single request: ``HfApi`` retries an unreachable hub for half a minute.
-        tree = f"{self.address}/api/models/{quote(repository)}/tree/{quote(revision or 'main', safe='')}?recursive=true"
+        tree = (
+            f"{self.endpoint}/api/models/{quote(repository)}/tree/{quote(revision or 'main', safe='')}?recursive=true"
+        )
         try:
             return [str(entry["path"]) for entry in self._fetch_list(tree) if entry.get("type") == "file"]
         except (TypeError, KeyError, AttributeError):
@@ -155,10 +154,10 @@ class Hub:
         """
         query = urlencode({"search": words, "sort": "downloads", "limit": limit})
         try:
-            entries = self._fetch_list(f"{self.address}/api/models?{query}")
+            entries = self._fetch_list(f"{self.endpoint}/api/models?{query}")
             return [str(entry["id"]) for entry in entries][:limit]
         except DOWNLOAD_ERRORS as error:
-            raise explain(error, self.address, "the search", f"{_MIRROR} {self.by_hand}") from error
+            raise explain(error, self.endpoint, "the search", f"{_MIRROR} {self.by_hand}") from error
         except (TypeError, KeyError):
             raise self._no_hub("its list of models is another one") from None
 
@@ -240,12 +239,12 @@ class Hub:
         return cast("list[dict[str, Any]]", entries)
 
     def _no_hub(self, reason: str) -> ModelDownloadError:
-        problem = f"{self.address} does not answer like a hub: {reason}."
+        problem = f"{self.endpoint} does not answer like a hub: {reason}."
         return ModelDownloadError(problem, "Correct HF_ENDPOINT, or unset it.")
 
     def _explain(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
         """Return the message for an error of a request."""
-        page = f"{self.address}/{file.repository}"
+        page = f"{self.endpoint}/{file.repository}"
         if isinstance(error, errors.OfflineModeIsEnabled):
             return ModelDownloadError(
                 f"HF_HUB_OFFLINE is set, and {self.cache or constants.HF_HUB_CACHE} does not have {file.name} of "
@@ -272,7 +271,7 @@ class Hub:
                 f"Look at {page}/tree/main"
                 + (" and name it with --file." if file.name.endswith(".rkllm") else f". {self.by_hand}"),
             )
-        return explain(error, self.address, file.name, f"{_MIRROR} {self.by_hand}")
+        return explain(error, self.endpoint, file.name, f"{_MIRROR} {self.by_hand}")
 
 
 def receive(

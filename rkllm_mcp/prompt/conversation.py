@@ -127,7 +127,15 @@ class ConversationPrompt:
                     del self._turns[index:]
                     break
         # Before the prefix, which may be written again.
-        generated = self._generated_ids(unfinished)
+        generated: list[int] = []
+        last = self._turns[-1] if self._turns else None
+        if last is not None and last.text_end and last.message == unfinished:
+            # Without the closing of the turn, and without tokens of a character that was cut: those are not part of the
+            # text, and the runtime reads each run's text by itself.
+            start = self._turns[-2].end if len(self._turns) > 1 else self._prefix_end
+            generated = list(self._ledger[start : last.text_end])
+            while generated and self._tokenizer.decode(generated[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
+                del generated[-1]
         self._write_prefix(system, person, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         if unfinished is None:
@@ -174,18 +182,6 @@ class ConversationPrompt:
         text_end = len(self._ledger)
         self._ledger.extend(self._tokenizer.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger), text_end))
-
-    def _generated_ids(self, unfinished: Message | None) -> list[int]:
-        """Return the last turn of the ledger without its closing if it is that of ``unfinished``, else nothing."""
-        last = self._turns[-1] if self._turns else None
-        if unfinished is None or last is None or not last.text_end or last.message != unfinished:
-            return []
-        start = self._turns[-2].end if len(self._turns) > 1 else self._prefix_end
-        ids = list(self._ledger[start : last.text_end])
-        # Tokens of a character that was cut are not part of the text, and the runtime reads each run's text by itself.
-        while ids and self._tokenizer.decode(ids[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
-            del ids[-1]
-        return ids
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Return the prefix of a new conversation's prompts that all people share: system text and tools.
@@ -309,7 +305,7 @@ class ConversationPrompt:
 
 def stop_ids(tokenizer: ModelTokenizer, template: ChatTemplate) -> frozenset[int]:
     """Return the ids that end an answer, of those in this vocabulary."""
-    controls = map(tokenizer.control_id, (template.end_of_turn, *template.stop))
+    controls = map(tokenizer.controls.get, (template.end_of_turn, *template.stop))
     texts = (tokenizer.encode([PlainText(text)]) for text in template.stop_texts)
     return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +55,7 @@ class Templates(Mapping[str, ChatTemplate]):
     """The templates by name; each file is read when it is first needed."""
 
     _read: dict[str, ChatTemplate] = field(default_factory=dict[str, ChatTemplate])
+    _names: list[str] = field(default_factory=lambda: sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
     def __getitem__(self, name: str) -> ChatTemplate:
         if name not in self._read:
@@ -87,10 +87,6 @@ class Templates(Mapping[str, ChatTemplate]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
     def _table(self, name: str) -> dict[str, Any]:
         return parse_toml((_FOLDER / f"{name}.toml").read_text("utf-8"))

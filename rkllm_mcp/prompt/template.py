@@ -191,7 +191,8 @@ class ChatTemplate:
             return self._clean_segments([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":
             calls = self.tool_form.calls(message.calls, after_text=bool(message.text))
-            opening = "" if self._goes_on(before) else self._closing_before(before) + self.assistant_opening
+            goes_on = before == "tool" and self.results_stay_in_turn
+            opening = "" if goes_on else self._closing_before(before) + self.assistant_opening
             opening += self.before_answer if message.text or calls else ""
             return self._clean_segments([ControlText(opening), PlainText(message.text), *calls, *self.closing(message)])
         raise ValueError("a system message can only be the first of a conversation")
@@ -203,7 +204,7 @@ class ChatTemplate:
 
     def opening(self, *, thinking: bool, before: Before = "user") -> list[Segment]:
         """Return the text that the model continues: a new assistant turn, or the open one after its results."""
-        if self._goes_on(before):
+        if before == "tool" and self.results_stay_in_turn:
             return [ControlText(self.open_thinking if thinking else "")]
         return [
             ControlText(self._closing_before(before) + self.assistant_opening),
@@ -215,15 +216,12 @@ class ChatTemplate:
         opening = [*self.opening(thinking=False, before=before), ControlText(self.before_answer)]
         return self._clean_segments([*opening, PlainText(message.text)])
 
-    def _goes_on(self, before: Before) -> bool:
-        return before == "tool" and self.results_stay_in_turn
-
     def _closing_before(self, before: Before) -> str:
         """Return the closing of a turn left open by a prefix or by an answer with calls, before another role."""
         if before == "open_user_turn":
             return self.user_closing
-        is_open = self._goes_on(before) or (before == "calls" and self.calls_end_turn is not None)
-        return self.assistant_closing if is_open else ""
+        is_open = {"tool": self.results_stay_in_turn, "calls": self.calls_end_turn is not None}
+        return self.assistant_closing if is_open.get(before) else ""
 
     def _clean_segments(self, segments: Sequence[Segment]) -> list[Segment]:
         if self.clean is None:

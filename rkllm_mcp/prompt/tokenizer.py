@@ -122,14 +122,17 @@ class ModelTokenizer:
                 if changed:
                     replacement.__setstate__(json.dumps(changed).encode())
                 setattr(self._tokenizer, name, replacement)
-        self._controls: dict[str, int] = {}
+        # Number of ids, added tokens included.
+        self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        # The ids of control tokens such as ``<|im_end|>``.
+        self.controls: dict[str, int] = {}
         all_added = self._tokenizer.get_added_tokens_decoder()
         # Special tokens, whose text is never part of an answer.
         self.special_ids = frozenset(token_id for token_id, added in all_added.items() if added.special)
         for token_id, added in all_added.items():
             if len(added.content) > 1 and (added.special or _TAG.match(added.content)):
-                self._controls[added.content] = token_id
-        self._contents = {token_id: content for content, token_id in self._controls.items()}
+                self.controls[added.content] = token_id
+        self._contents = {token_id: content for content, token_id in self.controls.items()}
         # The special tokens, and the others that are written as a tag.
         self.control_ids = frozenset(self._contents)
         # The token for unknown text is a special token, but not a marker.
@@ -137,17 +140,8 @@ class ModelTokenizer:
         self._forbidden = self._contents.keys() - set(unknown)
         # A text has one token at least for this many characters.
         self.longest_token_chars = max(map(len, self._tokenizer.get_vocab()), default=1)
-        longest_first = sorted(self._controls, key=len, reverse=True)
+        longest_first = sorted(self.controls, key=len, reverse=True)
         self._control_names = re.compile(f"({'|'.join(map(re.escape, longest_first)) or _NEVER})")
-
-    @property
-    def size(self) -> int:
-        """Number of ids, added tokens included."""
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
-
-    def control_id(self, content: str) -> int | None:
-        """Return the id of a control token such as ``<|im_end|>``; None if the vocabulary has no such token."""
-        return self._controls.get(content)
 
     def piece(self, token_id: int) -> str | None:
         """Return a token as the vocabulary spells it, such as ``Ġthe``; None if no token has this id."""
@@ -230,7 +224,7 @@ class ModelTokenizer:
             for index, piece in enumerate(self._control_names.split(segment.text)):
                 if index % 2:
                     yield text
-                    yield self._controls[piece]
+                    yield self.controls[piece]
                     text = ""
                 else:
                     text += piece

@@ -159,20 +159,20 @@ ToolListing = Literal["json", "compact"]
 """json: as the family was trained; compact: one line for each tool, about half the tokens."""
 
 
-def compact_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def compact_schema(schema: Any) -> Any:
     """Return ``schema`` without keywords that do not help to write a call; a property named ``title`` stays."""
-    return {key: _compact(key, value) for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
-
-
-def _compact(key: str, value: object) -> object:
-    if isinstance(value, dict):
-        mapping = cast("dict[str, Any]", value)
-        if key in _NAME_MAPS:
-            return {name: _compact("", inner) for name, inner in mapping.items()}
-        return compact_schema(mapping)
-    if key in _SCHEMA_LISTS and isinstance(value, list):
-        return [_compact("", inner) for inner in cast("list[Any]", value)]
-    return value
+    if not isinstance(schema, Mapping):
+        return schema
+    compact: dict[str, Any] = {}
+    for key, part in cast("Mapping[str, Any]", schema).items():
+        if key in _NAME_MAPS and isinstance(part, dict):
+            schemas = cast("dict[str, Any]", part)
+            compact[key] = {name: compact_schema(inner) for name, inner in schemas.items()}
+        elif key in _SCHEMA_LISTS and isinstance(part, list):
+            compact[key] = [compact_schema(inner) for inner in cast("list[Any]", part)]
+        elif key not in _DROPPED_KEYWORDS:
+            compact[key] = compact_schema(part)
+    return compact
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:

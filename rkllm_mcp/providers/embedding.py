@@ -37,7 +37,7 @@ async def embedding_prompts(
     Raises:
         PromptTooLongError: a text does not fit.
     """
-    token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.control_id(name)) is not None]
+    token_ids = [token_id for name in _END_TOKENS if (token_id := tokenizer.controls.get(name)) is not None]
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[PlainText(f"{lead}{text}")] for text in texts]
     return await _encode_in_parts(tokenizer, segments, token_ids[:1], context_tokens)

@@ -91,7 +91,7 @@ class Board:
 @pytest.fixture(autouse=True)
 def counted_as_real(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script counts as a model, which is asked at once."""
-    monkeypatch.setattr(ModelHost, "answers_from_script", False)
+    monkeypatch.setattr(ModelHost, "has_weights", True)
     monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
 
 

@@ -98,7 +98,7 @@ def test_the_metadata_and_the_tokenizer_of_a_file_are_read(tmp_path: Path) -> No
     tokenizer = ModelTokenizer(text)
     he = metadata["tokenizer.ggml.tokens"].index("he")
     assert tokenizer.encode([ControlText("<|im_start|>"), PlainText("he<pad>")])[:2] == [1, he]
-    assert tokenizer.control_id("<|im_start|>") == 1
+    assert tokenizer.controls.get("<|im_start|>") == 1
     assert tokenizer.decode([he]) == "he"
 
 

@@ -21,7 +21,7 @@ from tests.support.fake_hub import FakeHub, running
 from tests.support.pictures import emulated_encoder
 from tests.support.rkllm_files import write_rkllm
 
-END = demo_vocabulary().control_id("<|im_end|>")
+END = demo_vocabulary().controls.get("<|im_end|>")
 TOKENIZER = DEMO_TOKENIZER.read_bytes()
 ENTRIES = {
     "qwen2.5-1.5b": (

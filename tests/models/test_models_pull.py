@@ -19,7 +19,7 @@ from tests.support.fake_hub import COMMIT, FakeHub, running
 from tests.support.pictures import emulated_encoder
 from tests.support.rkllm_files import QWEN, container
 
-END = demo_vocabulary().control_id("<|im_end|>")
+END = demo_vocabulary().controls.get("<|im_end|>")
 FACTS = {**QWEN, "tokenizer.ggml.eos_token_id": END}
 WEIGHTS = container(FACTS, weights=bytes(range(256)) * 100)
 TOKENIZER = DEMO_TOKENIZER.read_bytes()

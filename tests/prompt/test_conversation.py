@@ -28,7 +28,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def end_of_turn() -> int:
-    token_id = demo_vocabulary().control_id("<|im_end|>")
+    token_id = demo_vocabulary().controls.get("<|im_end|>")
     assert token_id is not None
     return token_id
 

@@ -95,7 +95,7 @@ def test_no_text_of_a_user_or_tool_becomes_a_token_of_the_family(template: ChatT
         Message("assistant", "x", calls=(ToolCall("call_1", "x", {"x": ["x", {"x": "x"}]}),)),
         Message("tool", "x", results=(ToolResult("call_1", "x", "x", is_error=True),)),
     ]
-    control_ids = {vocabulary.control_id(name) for name in names}
+    control_ids = {vocabulary.controls.get(name) for name in names}
 
     def controls(messages: list[Message], system: str, tools: list[ToolSpec]) -> list[int]:
         conversation = ConversationPrompt(vocabulary, template)
@@ -173,7 +173,7 @@ def test_what_ends_a_turn_stops_an_answer_and_the_markers_of_a_call_do_not(templ
     vocabulary = family_vocabulary(template)
     stops = stop_ids(vocabulary, template)
     if template.end_of_turn:
-        assert vocabulary.control_id(template.end_of_turn) in stops
+        assert vocabulary.controls.get(template.end_of_turn) in stops
         assert template.assistant_closing.startswith(template.end_of_turn)
     assert stops.isdisjoint(vocabulary.encode([ControlText(text) for text in template.answer_markers]))
 

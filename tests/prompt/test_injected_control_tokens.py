@@ -39,7 +39,7 @@ def vocabulary() -> ModelTokenizer:
 
 @cache
 def control_ids() -> frozenset[int | None]:
-    return frozenset(vocabulary().control_id(name) for name in CONTROLS)
+    return frozenset(vocabulary().controls.get(name) for name in CONTROLS)
 
 
 def prompt_with(template: ChatTemplate, foreign: str) -> Counter[int]:

@@ -14,7 +14,7 @@ CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</too
 
 
 def control_ids(vocabulary: ModelTokenizer) -> set[int]:
-    ids = {vocabulary.control_id(name) for name in CONTROLS}
+    ids = {vocabulary.controls.get(name) for name in CONTROLS}
     assert None not in ids
     return {i for i in ids if i is not None}
 

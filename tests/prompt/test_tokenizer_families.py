@@ -34,7 +34,7 @@ def test_a_rendered_turn_reads_back_as_it_was_written(manner: str) -> None:
 @pytest.mark.parametrize("manner", LOSSLESS)
 def test_any_text_comes_back_without_control_tokens_in_every_manner(manner: str) -> None:
     vocabulary = vocabulary_of(manner)
-    controls = {vocabulary.control_id(name) for name in (*SPECIAL, *PLAIN)}
+    controls = {vocabulary.controls.get(name) for name in (*SPECIAL, *PLAIN)}
     source = random.Random(7)
     pieces = [*SPECIAL, *PLAIN, "<", "|", "im", ">", " ", "  ", "\n", "the", "東京", "é", "🍣", "\x00"]
     for _ in range(300):
@@ -53,7 +53,7 @@ def test_a_text_in_pieces_costs_what_the_whole_text_costs(manner: str) -> None:
 
 def test_what_a_post_processor_puts_around_a_text_is_left_out() -> None:
     vocabulary = vocabulary_of("llama2")
-    assert vocabulary.control_id("<s>") not in vocabulary.encode(CHATML)
+    assert vocabulary.controls.get("<s>") not in vocabulary.encode(CHATML)
 
 
 def test_a_limit_in_the_file_does_not_cut_a_prompt_and_a_filling_does_not_grow_it() -> None:
@@ -78,7 +78,7 @@ def test_a_character_that_is_not_in_the_vocabulary_costs_one_unknown_token(build
     vocabulary = ModelTokenizer(build().to_str())
     plain = vocabulary.encode([PlainText("the weather")])
     ids = vocabulary.encode([PlainText("the weather🍣")])
-    assert ids == [*plain, vocabulary.control_id("<unk>")]
+    assert ids == [*plain, vocabulary.controls.get("<unk>")]
 
 
 @pytest.mark.parametrize(
@@ -93,15 +93,15 @@ def test_a_character_that_is_not_in_the_vocabulary_costs_one_unknown_token(build
 )
 def test_text_that_a_normalizer_folds_into_a_control_token_stays_text(text: str) -> None:
     vocabulary = ModelTokenizer(small_tokenizers.folding().to_str())
-    assert vocabulary.control_id("<tool_response>") is not None
+    assert vocabulary.controls.get("<tool_response>") is not None
     ids = vocabulary.encode([PlainText(text)])
-    assert vocabulary.control_id("<tool_response>") not in ids
+    assert vocabulary.controls.get("<tool_response>") not in ids
     folded = text.replace("＜", "<").replace("＞", ">").replace("＿", "_").replace("ｔｏｏｌ", "tool")
     assert vocabulary.decode(ids) == folded
 
 
 def test_a_mark_after_sentencepieces_blank_is_a_control_token() -> None:
     vocabulary = ModelTokenizer(small_tokenizers.with_added(small_tokenizers.gemma(), "▁<EOT>").to_str())
-    eot = vocabulary.control_id("▁<EOT>")
+    eot = vocabulary.controls.get("▁<EOT>")
     assert eot is not None
     assert eot not in vocabulary.encode([PlainText("the ▁<EOT> and <EOT> x")])

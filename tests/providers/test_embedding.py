@@ -25,7 +25,7 @@ async def test_a_query_carries_its_instruction_a_document_none_and_both_their_en
         f"Instruct: {SEARCH}\nQuery:Tokyo<|endoftext|>",
     ]
     # What a text spells is no control token.
-    assert vocabulary.control_id("<|im_end|>") not in documents[0]
+    assert vocabulary.controls.get("<|im_end|>") not in documents[0]
 
 
 async def test_a_document_is_judged_with_yes_or_no() -> None:
@@ -35,7 +35,7 @@ async def test_a_document_is_judged_with_yes_or_no() -> None:
     first, second = (vocabulary.decode(ids) for ids in prompts)
     assert second == first.replace("<Document>: one", "<Document>: two")
     assert "<Instruct>: Find it\n<Query>: q\n<Document>: one<|im_end|>\n<|im_start|>assistant\n<think>" in first
-    assert prompts[0].count(vocabulary.control_id("<|im_start|>") or -1) == 3
+    assert prompts[0].count(vocabulary.controls.get("<|im_start|>") or -1) == 3
 
 
 async def test_a_model_without_words_for_yes_and_no_cannot_rank() -> None:

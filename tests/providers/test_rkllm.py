@@ -58,7 +58,7 @@ async def test_an_answer_streams_and_becomes_a_turn_without_its_stop_token() -> 
     assert conversation.messages[-1] == Message("assistant", "Hello there.")
     assert isinstance(events[-1], Usage)
     assert events[-1].prompt_tokens == events[-1].prefilled_tokens == len(engine.prompts[0])
-    assert demo_vocabulary().control_id("<|im_end|>") in engine.options[0].stop_ids
+    assert demo_vocabulary().controls.get("<|im_end|>") in engine.options[0].stop_ids
 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(4.0, True), (0.5, False), (None, False)])

@@ -126,7 +126,7 @@ async def search_hub(request: Request) -> Repositories:
     words = bodies.query(request, RepositoryQuery).search
     hub = _sources().hub
     repositories = await to_thread.run_sync(partial(hub.search, words, _MOST_REPOSITORIES), abandon_on_cancel=True)
-    return Repositories(hub=hub.address, repositories=repositories)
+    return Repositories(hub=hub.endpoint, repositories=repositories)
 
 
 @Route("POST", "/v1/models:pull", body=ModelBody, answers=(RouteResponse(DownloadShown, 202),), problems=(403, 409))

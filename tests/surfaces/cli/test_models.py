@@ -27,7 +27,7 @@ from tests.support.rkllm_files import QWEN, container, write_rkllm
 from tests.support.served import scripted_model
 from tests.support.shared import REPOSITORY
 
-FACTS = {**QWEN, "tokenizer.ggml.eos_token_id": demo_vocabulary().control_id("<|im_end|>")}
+FACTS = {**QWEN, "tokenizer.ggml.eos_token_id": demo_vocabulary().controls.get("<|im_end|>")}
 WEIGHTS = container(FACTS, weights=bytes(range(256)) * 100)
 FILE = "Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"
 

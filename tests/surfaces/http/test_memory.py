@@ -87,7 +87,7 @@ def test_rows_are_added_found_changed_exported_imported_and_cleared(service: Ser
 
 
 def test_a_person_switches_proposals_on_and_keeps_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ModelHost, "answers_from_script", False)
+    monkeypatch.setattr(ModelHost, "has_weights", True)
     monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
     rules = f"rule\n  user {FACT}.*this sentence about\n  say pet\n\nrule\n  say Hello.\n"
     with served(tmp_path, scripted_model(tmp_path / "model", rules), extra=KEYS) as service:

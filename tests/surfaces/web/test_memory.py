@@ -105,7 +105,7 @@ def test_a_message_is_remembered_by_its_button_and_a_temporary_conversation_leav
 def test_a_person_lets_the_model_propose_and_keeps_what_it_found(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
 ) -> None:
-    monkeypatch.setattr(ModelHost, "answers_from_script", False)
+    monkeypatch.setattr(ModelHost, "has_weights", True)
     monkeypatch.setattr(idle_requests, "IDLE_S", 0.05)
     said, fact = {
         "en": ("My dog is called Hachi. What does he eat?", "My dog is called Hachi"),
