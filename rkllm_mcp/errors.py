@@ -59,7 +59,7 @@ class RkllmMcpError(Exception):
 
     exit_code = 1
     separator = "; "  # between problem and remedy
-    # Problem and remedy with the names of fields; empty where they are not made of fields alone.
+    # Problem and remedy with the names of fields; the second is empty where one text has both.
     sentences: ClassVar[tuple[str, str]] = ("", "")
 
     def __str__(self) -> str:
@@ -74,8 +74,9 @@ class RkllmMcpError(Exception):
     def _parts(self) -> tuple[str, str]:
         """Return the problem and the remedy, which may be empty."""
         problem, remedy = (sentence.format_map(vars(self)) for sentence in self.sentences)
-        if not problem:
-            problem, _, remedy = super().__str__().partition(self.separator)
+        if not self.sentences[1]:
+            # One text has both.
+            problem, _, remedy = (problem or super().__str__()).partition(self.separator)
         return problem, remedy
 
 
@@ -102,10 +103,7 @@ class UsageError(RkllmMcpError):
 
     message: str
     exit_code = 2
-
-    def _parts(self) -> tuple[str, str]:
-        problem, _, remedy = self.message.partition(self.separator)
-        return problem, remedy
+    sentences = ("{message}", "")
 
 
 @dataclass(eq=False)

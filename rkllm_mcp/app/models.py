@@ -379,8 +379,23 @@ class ModelSwitch:
                 section = config.model.model_copy(update={"context_tokens": tokens})
                 config = config.model_copy(update={"model": section})
             await to_thread.run_sync(check_model, config)
-            self._check_memory(folder, config)
             before, was_unloaded = self.current, self.is_unloaded
+            from rkllm_base.memory import available_bytes
+            from rkllm_mcp.runtime.worker import needed_bytes
+
+            # It has to fit once the loaded one is gone.
+            available = available_bytes() if config.runtime.check_memory else None
+            if available is not None:
+                loaded = before.board
+                loaded_bytes = needed_bytes(_file_bytes(loaded.model.file), loaded.engine.context_tokens)
+                available += 0 if was_unloaded else loaded_bytes
+                tokens = config.model.context_tokens or folder.card.context_tokens
+                needed = needed_bytes(_file_bytes(folder.file), tokens)
+                if needed > available:
+                    there = f"{available // 10**6} MB would be available without '{loaded.model.name}'"
+                    least = f"The model '{folder.name}' needs at least {needed // 10**6} MB"
+                    remedy = "End other programs, or choose a smaller model or context_tokens."
+                    raise MemoryShortError(f"{least}, and {there}, which stays loaded.", remedy)
             try:
                 await self._unload(before)
                 if name in self._open:
@@ -493,23 +508,6 @@ class ModelSwitch:
     def _wake(self, host: ModelHost) -> None:
         if host.npu is not None:
             host.npu.engine.supervisor.load()
-
-    def _check_memory(self, folder: ModelFolder, config: Config) -> None:
-        """Raise a MemoryShortError if a model does not fit into memory once the loaded one is gone."""
-        from rkllm_base.memory import available_bytes
-        from rkllm_mcp.runtime.worker import needed_bytes
-
-        available = available_bytes() if config.runtime.check_memory else None
-        if available is None:
-            return
-        loaded = self.current.board
-        freed = 0 if self.is_unloaded else needed_bytes(_file_bytes(loaded.model.file), loaded.engine.context_tokens)
-        tokens = config.model.context_tokens or folder.card.context_tokens
-        needed = needed_bytes(_file_bytes(folder.file), tokens)
-        if needed > available + freed:
-            there = f"{(available + freed) // 10**6} MB would be available without '{loaded.model.name}'"
-            problem = f"The model '{folder.name}' needs at least {needed // 10**6} MB, and {there}, which stays loaded."
-            raise MemoryShortError(problem, "End other programs, or choose a smaller model or context_tokens.")
 
 
 def _describe_folder(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:

@@ -125,7 +125,29 @@ def pull_weights(sources: ModelSources, options: Pull, report: Report) -> ModelF
         RuntimeUnusableError: the file is not available, is not a GGUF file, or its tokenizer cannot be had.
         UsageError: the catalogue has no GGUF file of the model, or its chat template is unknown.
     """
-    card, remote = _weights_to_pull(sources, options)
+    models = sources.models()
+    if "/" in options.name or options.repository is not None:
+        repository, _, file = (options.repository or options.name).partition(":")
+        file = file or options.file or ""
+        if not file.endswith(".gguf"):
+            raise UsageError("name the file too: OWNER/NAME:FILE.gguf, or --repository and --file")
+        like = match_model([file, repository.rpartition("/")[2]], None, [folder.card for folder in models])
+        if like is None:
+            raise UsageError(
+                f"the chat template of {file!r} is unknown; fetch the file yourself and use "
+                "'rkllm-mcp models add FILE.gguf --template NAME'"
+            )
+        name = like.card.name if like.by == "model" else _plain_name(Path(file).stem)
+        card, remote = like.card.model_copy(update={"name": name}), RemoteFile(_checked_repository(repository), file)
+    else:
+        known = next((folder.card for folder in models if folder.folder.name == options.name), None)
+        # For another name, load_model raises the error with the known names.
+        card = known or load_model(options.name, sources.directories).card
+        if card.cpu is None:
+            names = ", ".join(folder.name for folder in models if folder.card.cpu is not None)
+            raise UsageError(f"no GGUF file of {options.name!r} is known; there are {names}, or OWNER/NAME:FILE.gguf")
+        sources.say(f"{card.cpu.file}: {card.cpu.size_mb} MB, {card.cpu.licence}; for {card.cpu.good_for}")
+        remote = RemoteFile(card.cpu.repository, card.cpu.file)
     name = f"{card.name}{CPU_SUFFIX}"
     if sources.folders.has(name):
         installed = load_model(sources.folders.folder(name))
@@ -145,33 +167,6 @@ def pull_weights(sources: ModelSources, options: Pull, report: Report) -> ModelF
         _write_weights_folder(space, name, card, describe_gguf(space.ready / _WEIGHTS, metadata), sources.say)
         folder = sources.folders.publish(name, space)
     return load_model(folder)
-
-
-def _weights_to_pull(sources: ModelSources, options: Pull) -> tuple[ModelCard, RemoteFile]:
-    """Return the card to use and the GGUF file to fetch."""
-    models = sources.models()
-    if "/" in options.name or options.repository is not None:
-        repository, _, file = (options.repository or options.name).partition(":")
-        file = file or options.file or ""
-        if not file.endswith(".gguf"):
-            raise UsageError("name the file too: OWNER/NAME:FILE.gguf, or --repository and --file")
-        like = match_model([file, repository.rpartition("/")[2]], None, [folder.card for folder in models])
-        if like is None:
-            raise UsageError(
-                f"the chat template of {file!r} is unknown; fetch the file yourself and use "
-                "'rkllm-mcp models add FILE.gguf --template NAME'"
-            )
-        name = like.card.name if like.by == "model" else _plain_name(Path(file).stem)
-        return like.card.model_copy(update={"name": name}), RemoteFile(_checked_repository(repository), file)
-    card = next((folder.card for folder in models if folder.folder.name == options.name), None)
-    if card is None:
-        # It raises the error with the known names.
-        card = load_model(options.name, sources.directories).card
-    if card.cpu is None:
-        names = ", ".join(folder.name for folder in models if folder.card.cpu is not None)
-        raise UsageError(f"no GGUF file of {options.name!r} is known; there are {names}, or OWNER/NAME:FILE.gguf")
-    sources.say(f"{card.cpu.file}: {card.cpu.size_mb} MB, {card.cpu.licence}; for {card.cpu.good_for}")
-    return card, RemoteFile(card.cpu.repository, card.cpu.file)
 
 
 def _write_weights_folder(
@@ -223,7 +218,19 @@ def pull(sources: ModelSources, options: Pull, report: Report) -> ModelFolder:
     tokenizer = _find_tokenizer(sources, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
-    encoder = _find_encoder(sources, source, card)
+    encoder: FoundFile | None = None
+    encoder_name = source.encoder_file
+    if card.encoder is not None and encoder_name is None:
+        names = [name for name in sources.hub.names(repository, source.revision) if name.endswith(".rknn")]
+        fitting = [name for name in names if name_hints(name).platform in {None, source.platform}]
+        encoder_name = fitting[0] if len(fitting) == 1 else None
+        if encoder_name is None:
+            content = f"{len(fitting)} vision encoders" if fitting else "no vision encoder"
+            sources.say(
+                f"{repository} has {content} for the {source.platform}, so the model will not see (docs/pictures.md)"
+            )
+    if card.encoder is not None and encoder_name is not None:
+        encoder = sources.hub.find(RemoteFile(repository, encoder_name, source.revision))
     downloaded = {
         "file": weights.remote.name,
         "revision": weights.commit or source.revision,
@@ -313,24 +320,6 @@ def _find_tokenizer(sources: ModelSources, source: SourceCard, options: Pull) ->
             return sources.hub.find(second)
         except ModelDownloadError:
             raise trouble from None
-
-
-def _find_encoder(sources: ModelSources, source: SourceCard, card: ModelCard) -> FoundFile | None:
-    """Find the vision encoder of a model that sees; None, with a message, if the repository has not one that fits."""
-    if card.encoder is None:
-        return None
-    repository, name = source.repository or "", source.encoder_file
-    if name is None:
-        names = [name for name in sources.hub.names(repository, source.revision) if name.endswith(".rknn")]
-        fitting = [name for name in names if name_hints(name).platform in {None, source.platform}]
-        if len(fitting) != 1:
-            content = f"{len(fitting)} vision encoders" if fitting else "no vision encoder"
-            sources.say(
-                f"{repository} has {content} for the {source.platform}, so the model will not see (docs/pictures.md)"
-            )
-            return None
-        name = fitting[0]
-    return sources.hub.find(RemoteFile(repository, name, source.revision))
 
 
 def _only(source: SourceCard, names: Sequence[str], repository: str) -> str:

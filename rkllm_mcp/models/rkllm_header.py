@@ -116,7 +116,18 @@ def read_rkllm_file(path: Path) -> RkllmFile:
             plain[_text(key, mask)] = _text(value, mask)
         elif isinstance(value, (int, float)):
             plain[_text(key, mask)] = value
-    return replace(describe_metadata(path, size, plain), token_samples=_tokens(pairs, mask))
+    # Samples of the vocabulary within the known part of the mask, if they are text.
+    stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
+    tokens = stored if isinstance(stored, dict) else {}
+    try:
+        samples = {
+            index: _xor(token.head, mask).decode("utf-8")
+            for index, token in tokens.items()
+            if token.length <= len(mask)
+        }
+    except UnicodeDecodeError:
+        samples = {}
+    return replace(describe_metadata(path, size, plain), token_samples=samples)
 
 
 def embedding_width(path: Path) -> int | None:
@@ -292,18 +303,6 @@ def _known_mask(pairs: list[_Pair]) -> bytes:
         mask = longer[votes.index(max(votes))]
 
 
-def _tokens(pairs: list[_Pair], mask: bytes) -> Mapping[int, str]:
-    """Return samples of the vocabulary within the known part of the mask; empty if they are not text."""
-    stored = next((value for key, value in pairs if _text(key, mask) == "tokenizer.ggml.tokens"), None)
-    if not isinstance(stored, dict):
-        return {}
-    plain = {index: _xor(item.head, mask) for index, item in stored.items() if item.length <= len(mask)}
-    try:
-        return {index: text.decode("utf-8") for index, text in plain.items()}
-    except UnicodeDecodeError:
-        return {}
-
-
 def _first_mask(pairs: list[_Pair]) -> bytes | None:
     """Return the mask bytes from the first key; None if it is not the key with which every file starts."""
     first, begin = pairs[0][0] if pairs else None, _KEYS[0].encode()
@@ -324,25 +323,6 @@ def _xor(first: bytes, second: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(first, second, strict=False))
 
 
-def describe_metadata(path: Path, size: int, plain: Mapping[str, str | int | float]) -> RkllmFile:
-    """Return the metadata of a file from its pairs of keys and values."""
-    platform = str(plain.get("rkllm.platform", "")).upper()
-    toolkit = _VERSION.search(str(plain.get("rkllm.version", "")))
-    return RkllmFile(
-        path,
-        size,
-        platform=platform if platform in PLATFORMS else None,
-        npu_cores=_number(plain.get("rkllm.core_num"), 1, 16),
-        toolkit=toolkit.group() if toolkit else None,
-        context_tokens=_number(plain.get("rkllm.max_context"), 1, 1 << 20),
-        architecture=str(plain.get("general.architecture", "")) or None,
-        name=str(plain.get("general.name", "")) or None,
-        eos_token_id=_number(plain.get("tokenizer.ggml.eos_token_id"), 0, 1 << 24),
-        cache_bytes_per_token=_cache_bytes(plain, str(plain.get("general.architecture", ""))),
-        width=_number(plain.get(f"{plain.get('general.architecture', '')}.embedding_length"), 1, 1 << 20),
-    )
-
-
 # Architectures of which only some layers have a KV cache.
 _WITHOUT_FULL_CACHE = re.compile(r"rwkv|mamba|qwen3?_?\.?(?:5|next)|lfm")
 # Of an architecture, what the size of its cache follows from.
@@ -353,16 +333,31 @@ _CACHE_FIGURES = (
 _CACHE_VALUE_BYTES = 2  # keys and values are 16-bit floats
 
 
-def _cache_bytes(plain: Mapping[str, str | int | float], architecture: str) -> int | None:
-    """Return the KV cache's bytes per token, from the numbers of layers, heads and their dimensions."""
+def describe_metadata(path: Path, size: int, plain: Mapping[str, str | int | float]) -> RkllmFile:
+    """Return the metadata of a file from its pairs of keys and values."""
+    platform = str(plain.get("rkllm.platform", "")).upper()
+    toolkit = _VERSION.search(str(plain.get("rkllm.version", "")))
+    architecture = str(plain.get("general.architecture", ""))
     figures = (_number(plain.get(f"{architecture}.{name}"), 1, 1 << 20) for name in _CACHE_FIGURES)
     layers, heads, shared, width, key, value = figures
-    shared = shared or heads
-    usual = width // heads if width and heads else None
+    shared, usual = shared or heads, width // heads if width and heads else None
     key, value = key or usual, value or usual
-    if not (layers and shared and key and value) or _WITHOUT_FULL_CACHE.search(architecture):
-        return None
-    return layers * shared * (key + value) * _CACHE_VALUE_BYTES
+    cache_bytes = None
+    if layers and shared and key and value and not _WITHOUT_FULL_CACHE.search(architecture):
+        cache_bytes = layers * shared * (key + value) * _CACHE_VALUE_BYTES
+    return RkllmFile(
+        path,
+        size,
+        platform=platform if platform in PLATFORMS else None,
+        npu_cores=_number(plain.get("rkllm.core_num"), 1, 16),
+        toolkit=toolkit.group() if toolkit else None,
+        context_tokens=_number(plain.get("rkllm.max_context"), 1, 1 << 20),
+        architecture=architecture or None,
+        name=str(plain.get("general.name", "")) or None,
+        eos_token_id=_number(plain.get("tokenizer.ggml.eos_token_id"), 0, 1 << 24),
+        cache_bytes_per_token=cache_bytes,
+        width=width,
+    )
 
 
 def _number(value: object, least: int, most: int) -> int | None:
