@@ -424,7 +424,7 @@ class App:
                             )
                     finally:
                         model.over(conversation.id)
-        has_answered = answer.is_ending and answer.end is not None and answer.end.reason == "answered"
+        has_answered = answer.is_ending and answer.end.reason == "answered"
         if answer.record is not None and has_answered:
             self._idle_requests.on_answer(conversation, self.model_host)
 

@@ -142,14 +142,14 @@ class Scheduler:
         self._requests: dict[Kind, _Requests] = {"answer": _Requests(1, 0), "evaluation": _Requests(1, 0)}
         self._is_closed = False
         self._idle = anyio.Event()
-        self._load: Callable[[str], None] | None = None
+        self._load: Callable[[str], object] | None = None
         self._home = self._loaded = ""
         # The model that is being loaded, empty while one is unloaded; None at other times.
         self._loading: str | None = None
         self._load_began = self._load_s = 0.0
         self.resize(parallel, queue)
 
-    def use_models(self, home: str, load: Callable[[str], None] | None) -> None:
+    def use_models(self, home: str, load: Callable[[str], object] | None) -> None:
         """Admit requests for other models from now on; ``load`` starts to load one, and None means that there is one.
 
         ``load`` does not wait, and ``on_load`` is called at the end. ``home`` is the loaded model, also of requests
