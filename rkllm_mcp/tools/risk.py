@@ -114,7 +114,19 @@ def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: b
 
 def risk_of_name(name: str) -> Risk | None:
     """Return the highest risk that a tool name indicates."""
-    risks = {_risk_of_words(part.split()) for part in _JOINT.split(" ".join(_words(name)))}
+    risks: set[Risk | None] = set()
+    for part in _JOINT.split(" ".join(_words(name))):
+        words = part.split()
+        if len(words) == 1 and words[0] in _HARMLESS_ALONE:
+            continue
+        of_part: set[Risk | None] = set()
+        for preceding, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
+            # "run_search" only reads; "run_query" may execute any statement.
+            only_reads = word == "run" and following in _READING - {"query"}
+            is_noun = word in _NOUNS and (following in _BEHIND_A_NOUN or preceding in _BEFORE_A_NOUN)
+            if not only_reads and not is_noun:
+                of_part.add(_WORDS.get(word))
+        risks |= of_part & {"delete"} if words and words[0] in _READING else of_part
     if not name.endswith(_JAPANESE_READING):
         # Japanese names have no word boundaries.
         risks.update(risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1]))
@@ -127,18 +139,3 @@ def _words(name: str) -> list[str]:
 
 def _worst(risks: Set[object]) -> Risk | None:
     return next((risk for risk in _ORDER if risk in risks), None)
-
-
-def _risk_of_words(words: list[str]) -> Risk | None:
-    if len(words) == 1 and words[0] in _HARMLESS_ALONE:
-        return None
-    risks: set[Risk | None] = set()
-    for preceding, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
-        # "run_search" only reads; "run_query" may execute any statement.
-        only_reads = word == "run" and following in _READING - {"query"}
-        is_noun = word in _NOUNS and (following in _BEHIND_A_NOUN or preceding in _BEFORE_A_NOUN)
-        if not only_reads and not is_noun:
-            risks.add(_WORDS.get(word))
-    if words and words[0] in _READING:
-        risks &= {"delete"}
-    return _worst(risks)

@@ -276,7 +276,21 @@ class Toolbox:
     def _indexed(self, tools: Sequence[ToolSpec], offering: Mapping[str, Sequence[str]]) -> _Index:
         others = [*(self._resource_tools.tools if offering else ())]
         others += [tool for own in self._own if own.spec.name not in self._connections for tool in own.tools]
-        presented = [self._present(tool) for tool in (*tools, *others)]
+        presented: list[ToolSpec] = []
+        for tool in (*tools, *others):
+            visible, hidden = presentable(tool, self._policies.escape_description)
+            key = (tool.server, tool.wire_name)
+            # Removed invisible characters are reported once per tool.
+            if hidden and key not in self._reported and self._on_status is not None:
+                self._reported.add(key)
+                count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
+                subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
+                self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
+            connection = self._connections.get(tool.server)
+            listed_names = connection.spec.listed_tools if connection else None
+            if listed_names is not None:
+                visible = replace(visible, on_demand=not matches_any(tool.wire_name, listed_names))
+            presented.append(visible)
         names = shown_names([(tool.server, tool.wire_name) for tool in presented])
         by_name = {name: replace(tool, name=name) for name, tool in zip(names, presented, strict=True)}
         # An alias that several tools share resolves to none of them.
@@ -294,23 +308,6 @@ class Toolbox:
             for name, source in self._connections.items()
             if source.resource_names and self.switches.is_server_on(name)
         }
-
-    def _present(self, tool: ToolSpec) -> ToolSpec:
-        """Return the tool with a cleaned description; report removed invisible characters once per tool."""
-        visible, hidden = presentable(tool, self._policies.escape_description)
-        key = (tool.server, tool.wire_name)
-        if hidden and key not in self._reported and self._on_status is not None:
-            self._reported.add(key)
-            count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
-            subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
-            self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
-        connection = self._connections.get(tool.server)
-        listed_names = connection.spec.listed_tools if connection else None
-        return (
-            visible
-            if listed_names is None
-            else replace(visible, on_demand=not matches_any(tool.wire_name, listed_names))
-        )
 
     def _unknown(self, name: str) -> str:
         tools = self._current().tools.values()
