@@ -14,6 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -78,9 +79,15 @@ class Outbox:
         return is_waiting
 
     def keep(self, work: Work[object]) -> None:
-        """Store ``work``, which only writes, without waiting."""
+        """Store what ``work`` writes, without waiting.
+
+        What it writes after it has read is left out, such as what it deletes by the limits that the boards agree on.
+        """
         recorded = _Recorder()
-        work(recorded)
+        with suppress(_CannotReadError):
+            work(recorded)
+        if not recorded.statements:
+            return
         row = (uuid.uuid4().hex, _STATEMENTS, json.dumps(recorded.statements), "", time.time())
         self._local.tell(lambda transaction: transaction.execute(_ADD, row))
         self._may_wait = True
@@ -132,20 +139,28 @@ class _Recorder:
 
     def execute(self, statement: str, values: Values = (), /) -> Rows:
         self.statements.append((statement, list(values)))
-        return cast("Rows", _NoRows())
+        return cast("Rows", _NoRows(self.statements))
 
     def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> None:
         self.statements += [(statement, list(row)) for row in rows]
 
 
+class _CannotReadError(Exception):
+    """A work reads, and the database is away."""
+
+
+@dataclass(eq=False)
 class _NoRows:
+    """The rows of the last statement; to read them takes it out."""
+
+    statements: list[tuple[str, Sequence[Any]]]
     rowcount = 0
 
-    def fetchone(self) -> Any:
-        return None
-
     def fetchall(self) -> list[Any]:
-        return []
+        self.statements.pop()
+        raise _CannotReadError
+
+    fetchone = fetchall
 
 
 def _start_ticks(number: int) -> str:

@@ -6,7 +6,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 import pytest
@@ -14,11 +16,13 @@ import pytest
 from rkllm_mcp.errors import StoreAwayError
 from rkllm_mcp.messages import Conversation, Picture, StoredTurn
 from rkllm_mcp.store.boards import LEASE_S, Leases
-from rkllm_mcp.store.conversations import EXCHANGE, Conversations, append_again
+from rkllm_mcp.store.conversations import EXCHANGE, Conversations, StoredResponses, append_again
 from rkllm_mcp.store.database import Database, SQLiteDatabase, Transaction, open_database
+from rkllm_mcp.store.limits import HistoryLimits, StoreLimits
 from rkllm_mcp.store.outbox import Behind, Outbox
-from rkllm_mcp.store.postgres import open_postgres
-from rkllm_mcp.store.tables import TOKENS, DailyUsage, add_tokens
+from rkllm_mcp.store.postgres import database_time, open_postgres
+from rkllm_mcp.store.tables import TOKENS, AgreedLimits, DailyUsage, add_tokens, read_limits, write_limits
+from rkllm_mcp.store.tool_calls import CallHistory
 
 pytestmark = pytest.mark.anyio
 QUESTION = StoredTurn("user", "why?", at=1.0)
@@ -273,6 +277,25 @@ async def test_a_change_whose_entry_could_not_be_deleted_is_made_once(open_share
     async with opened(open_shared, file) as (_, _, outbox, _, usage):
         assert await outbox.ship()
         assert await usage.add("2026-11-27") == 7
+        assert await outbox.behind() == Behind(0, 0.0)
+
+
+@pytest.mark.parametrize("days", [None, 3.0])
+async def test_what_waits_leaves_the_limits_that_boards_agree_on(
+    open_shared: Opening, tmp_path: Path, days: float | None
+) -> None:
+    agreed, own = (StoreLimits(HistoryLimits(each)) for each in (90.0, days))
+    async with opened(open_shared, tmp_path / "board.db") as (shared, _, outbox, _, _):
+        database = cast("Database", shared)
+        await database.ask(partial(write_limits, agreed))
+        limits = AgreedLimits(own, (), database_time, pytest.fail)
+        away = cast("Database", SimpleNamespace(tell=outbox.keep))
+        StoredResponses(away, limits).save("", {"id": "resp_1", "output": []}, [])
+        CallHistory(away, limits).clean()
+        await outbox.behind()
+        assert await outbox.ship()
+        assert await database.ask(read_limits) == agreed
+        assert await StoredResponses(database).get("", "resp_1") == {"id": "resp_1", "output": []}
         assert await outbox.behind() == Behind(0, 0.0)
 
 
