@@ -21,13 +21,9 @@ class Zone(enum.IntEnum):
     MACHINE = 2
     LINK = 3
 
-    @property
-    def phrase(self) -> str:
-        """Where the address is."""
-        return _PHRASES[self]
 
-
-_PHRASES = {
+# Where an address of a zone is.
+ZONE_PHRASES = {
     Zone.PUBLIC: "in the public network",
     Zone.PRIVATE: "in a private network",
     Zone.MACHINE: "on this machine",

@@ -28,6 +28,8 @@ COUNTED_BYTES = 262_144
 _VALUE_MARKS = (b",", b":", b"[", b"{")
 _CLOSE_S = 1.0
 _PACKED_BYTES = 65_536
+_TOO_LONG = "its answer is longer than {:,} bytes"
+_TOO_SLOW = "its answer took longer than {:g} s"
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,12 @@ async def fetch(client: httpx2.AsyncClient, method: str, url: str, limits: Answe
                 async for piece in response.aiter_raw():
                     content += piece
                     if len(content) > limits.size_bytes:
-                        raise _too_long(limits)
+                        raise AnswerRefusedError(_TOO_LONG.format(limits.size_bytes))
             finally:
                 with anyio.move_on_after(_CLOSE_S, shield=True), suppress(Exception):
                     await response.aclose()
     except TimeoutError:
-        raise _too_slow(limits) from None
+        raise AnswerTooSlowError(_TOO_SLOW.format(limits.total_s)) from None
     return Answer(response.status_code, response.headers, bytes(content))
 
 
@@ -108,9 +110,9 @@ def limit_stream(
             async for piece in inner:
                 size += len(piece)
                 if size > most:
-                    raise refuse(_too_long(limits))
+                    raise refuse(AnswerRefusedError(_TOO_LONG.format(limits.size_bytes)))
                 if time.monotonic() > end:
-                    raise refuse(_too_slow(limits))
+                    raise refuse(AnswerTooSlowError(_TOO_SLOW.format(limits.total_s)))
                 yield piece
 
         async def aclose(self) -> None:
@@ -139,9 +141,9 @@ def fetch_now(
         for piece in response.iter_raw():
             content += piece
             if len(content) > limits.size_bytes:
-                raise _too_long(limits)
+                raise AnswerRefusedError(_TOO_LONG.format(limits.size_bytes))
             if time.monotonic() > end:
-                raise _too_slow(limits)
+                raise AnswerTooSlowError(_TOO_SLOW.format(limits.total_s))
         return Answer(response.status_code, response.headers, bytes(content))
 
 
@@ -178,17 +180,9 @@ def count_values(content: bytes) -> int:
 def _check_announced(response: httpx2.Response, limits: AnswerLimits) -> None:
     announced = response.headers.get("content-length", "")
     if announced.isdecimal() and int(announced[:20]) > limits.size_bytes and response.request.method != "HEAD":
-        raise _too_long(limits)
+        raise AnswerRefusedError(_TOO_LONG.format(limits.size_bytes))
     if response.headers.get("content-encoding", "identity").lower() not in ("identity", ""):
         raise AnswerRefusedError("its answer is compressed, which was not asked for")
-
-
-def _too_long(limits: AnswerLimits) -> AnswerRefusedError:
-    return AnswerRefusedError(f"its answer is longer than {limits.size_bytes:,} bytes")
-
-
-def _too_slow(limits: AnswerLimits) -> AnswerTooSlowError:
-    return AnswerTooSlowError(f"its answer took longer than {limits.total_s:g} s")
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

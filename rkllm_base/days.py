@@ -64,7 +64,9 @@ def without_days(text: str) -> str:
     return plain
 
 
-def _move(today: date, count: int, unit: str) -> date:
+def _move(today: date, words: str, unit: str, direction: int = 1) -> date:
+    """Return the day so many units later, or earlier: "2" weeks, "a" week."""
+    count = direction * (int(words) if words.isdigit() else 1)
     if unit in _DAYS_OF:
         return today + timedelta(days=count * _DAYS_OF[unit])
     months = today.year * 12 + today.month - 1 + count * (12 if unit == "year" else 1)
@@ -79,11 +81,6 @@ def _of_year(today: date, month: int, day: int, year: str | None) -> date:
         return date(int(year), month, day)
     day_of_year = date(today.year, month, day)
     return day_of_year if day_of_year >= today else day_of_year.replace(year=today.year + 1)
-
-
-def _count_of(words: str) -> int:
-    """Return the number of "2 weeks" and "a week"."""
-    return int(words) if words.isdigit() else 1
 
 
 _Reader: TypeAlias = Callable[[re.Match[str], date], date]
@@ -101,11 +98,11 @@ _COUNTED_DAYS: tuple[tuple[str, _Reader], ...] = (
     ),
     (
         rf"\b{_COUNT} {_UNIT} (?:from (?:now|today)|later|hence|ahead)|\bin (\d+) {_UNIT}\b",
-        lambda m, today: _move(today, _count_of(m[1] or m[3]), m[2] or m[4]),
+        lambda m, today: _move(today, m[1] or m[3], m[2] or m[4]),
     ),
-    (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, -_count_of(m[1]), m[2])),
-    (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _move(today, int(m[1]), _UNITS_JA[m[2]])),
-    (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _move(today, -int(m[1]), _UNITS_JA[m[2]])),
+    (rf"\b{_COUNT} {_UNIT} (?:ago|before today)", lambda m, today: _move(today, m[1], m[2], -1)),
+    (rf"(\d+)({_UNIT_JA})間?[後先]", lambda m, today: _move(today, m[1], _UNITS_JA[m[2]])),
+    (rf"(\d+)({_UNIT_JA})間?前", lambda m, today: _move(today, m[1], _UNITS_JA[m[2]], -1)),
     (
         rf"来週の?([{_WEEKDAYS_JA}])曜",
         lambda m, today: today + timedelta(days=7 - today.weekday() + _WEEKDAYS_JA.index(m[1])),

@@ -284,7 +284,13 @@ def _most_likely(content: bytes, declared: str) -> str:
     if declared:
         costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_BONUS
     best = min(costs, key=lambda encoding: costs[encoding])
-    if is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES or _is_japanese(sample, best):
+    if is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES:
+        return best
+    text = "".join(character for character in _read(sample, best)[0] if character > "\x7f")
+    # Letters of other scripts look like half-width katakana.
+    is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
+    is_japanese = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
+    if is_japanese and text.count("\ufffd") <= len(text) * _MAX_DAMAGED:
         return best
     if declared:
         return declared if _is_valid(content, declared) else best
@@ -298,14 +304,6 @@ def _most_likely(content: bytes, declared: str) -> str:
         return best
     # A character may be cut at the end of the sample.
     return foreign if _read(sample, foreign)[0].count("\ufffd") <= 1 else best
-
-
-def _is_japanese(sample: bytes, encoding: str) -> bool:
-    text = "".join(character for character in _read(sample, encoding)[0] if character > "\x7f")
-    # Letters of other scripts look like half-width katakana.
-    is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
-    is_usual = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
-    return is_usual and text.count("\ufffd") <= len(text) * _MAX_DAMAGED
 
 
 def _is_valid(content: bytes, encoding: str) -> bool:

@@ -32,14 +32,14 @@ class Lines:
             except OSError:
                 # epoll refuses regular files, which are always readable.
                 await anyio.lowlevel.checkpoint()
-            head, *remaining = os.read(self.descriptor, _READ_BYTES).split(b"\n")
-            self._has_ended = not head and not remaining
-            self._parts.append(head)
-            for other in remaining:
-                self._end_line()
-                self._parts.append(other)
-            if self._has_ended and any(self._parts):
-                self._end_line()
+            received = os.read(self.descriptor, _READ_BYTES)
+            self._has_ended = not received
+            for index, part in enumerate(received.split(b"\n")):
+                # A line ends before every part but the first one, and at the end.
+                if index or (self._has_ended and any(self._parts)):
+                    self._lines.append(b"".join(self._parts).decode("utf-8", "replace"))
+                    self._parts.clear()
+                self._parts.append(part)
         return self._lines.popleft() if self._lines else None
 
     def __aiter__(self) -> Lines:
@@ -51,7 +51,3 @@ class Lines:
         if (line := await self.read()) is None:
             raise StopAsyncIteration
         return line
-
-    def _end_line(self) -> None:
-        self._lines.append(b"".join(self._parts).decode("utf-8", "replace"))
-        self._parts.clear()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
@@ -74,10 +75,19 @@ class WaitingConnections:
 
     def add(self, connection: PatientConnection, address: str) -> None:
         """Add a connection on which no request is under way (any more)."""
-        group = "" if self.is_proxy(address) else _group(address)
+        group = ""
+        if not self.is_proxy(address):
+            # A Unix socket has no address; its clients are proxies.
+            with suppress(ValueError):
+                parsed = ip_address(address)
+                if isinstance(parsed, IPv6Address):
+                    # An IPv6 host chooses its address in a network of this size freely.
+                    parsed = parsed.ipv4_mapped or IPv6Network((parsed.packed, 64), strict=False)
+                group = str(parsed)
         self._groups[connection] = group
         self._members[group][connection] = None
-        if not self._is_check_due and (len(self._groups) > self.most or self._has_too_many(group)):
+        has_too_many = bool(group) and len(self._members[group]) > self.most_of_one
+        if not self._is_check_due and (has_too_many or len(self._groups) > self.most):
             self._is_check_due = True
             # Two rounds of the loop: what has arrived on new connections is read in the first of them, so a request
             # that is complete already counts as one.
@@ -92,24 +102,20 @@ class WaitingConnections:
             if not self._members[group]:
                 del self._members[group]
 
-    def _has_too_many(self, group: str) -> bool:
-        return bool(group) and len(self._members.get(group, ())) > self.most_of_one
-
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_check_due = False
-        for group in list(self._members):
-            while self._has_too_many(group):
-                self._close(next(iter(self._members[group])))
-        while len(self._groups) > self.most:
-            self._close(next(iter(self._groups)))
+        closing: dict[PatientConnection, None] = {}
+        for group, members in self._members.items():
+            closing.update(dict.fromkeys(islice(members, max(0, len(members) - self.most_of_one) if group else 0)))
+        others = (connection for connection in self._groups if connection not in closing)
+        closing.update(dict.fromkeys(islice(others, max(0, len(self._groups) - len(closing) - self.most))))
+        for connection in closing:
+            self.discard(connection)
+            # Not ``close``, which waits for the other end to take what is left of an answer.
+            connection.transport.abort()
+        self._closed += len(closing)
         if self._closed and self._log_timer is None:
             self._log(loop)
-
-    def _close(self, connection: PatientConnection) -> None:
-        self.discard(connection)
-        # Not ``close``, which waits for the other end to take what is left of an answer.
-        connection.transport.abort()
-        self._closed += 1
 
     def _log(self, loop: asyncio.AbstractEventLoop) -> None:
         """Log the connections closed since the last line, and again after each interval with any."""
@@ -146,22 +152,38 @@ class PatientConnection(HttpToolsProtocol):
         self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, as uvicorn does; an offer to speak another protocol is passed over with its body intact."""
+        """Parse what came, as uvicorn does; an offer to speak another protocol is passed over with its body intact.
+
+        ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
+        httptools skips the body of a request like that and stops after its head, so that body is announced once more.
+        """
         self._unset_keepalive_if_required()
-        try:
-            while data:
-                data = self._parse(data)
-        except httptools.HttpParserError:
-            self._refuse()
-            return
-        if self._excess_bytes > EXCESS_BYTES:
-            self._refuse()
-        elif self._head_bytes > HEAD_BYTES:
-            if self._is_waiting:
-                self._refuse()
+        is_valid = True
+        while data and is_valid:
+            if self._is_in_body:
+                self._excess_bytes += len(data)
             else:
-                # After a request that is being answered.
-                self.transport.abort()
+                self._head_bytes += len(data)
+            try:
+                self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
+                data = b""
+                # After the end of a body come further requests.
+                self._excess_bytes = max(0, self._excess_bytes) if self._is_in_body else 0
+            except httptools.HttpParserUpgrade as offer:
+                self._is_upgrade_refused = True
+                framing = [b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING]
+                data = b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
+            except httptools.HttpParserError:
+                is_valid = False
+        is_too_long = self._head_bytes > HEAD_BYTES
+        if not is_valid or self._excess_bytes > EXCESS_BYTES or (is_too_long and self._is_waiting):
+            self._renew_date()
+            message = "Invalid HTTP request received."
+            self.logger.warning(message)
+            self.send_400_response(message)
+        elif is_too_long:
+            # After a request that is being answered.
+            self.transport.abort()
         elif self._is_waiting and self._deadline is None:
             self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
@@ -220,8 +242,23 @@ class PatientConnection(HttpToolsProtocol):
         self._renew_date()
         super().on_headers_complete()
         cast("dict[str, Any]", self.scope)[WRITE_BODY] = partial(write_body, self.cycle)
-        if is_http_1_0:
-            _send_without_chunks(self.cycle)
+        if not is_http_1_0:
+            return
+        # An answer of unknown length goes on up to the end of the connection there; uvicorn sends chunks.
+        cycle, send, is_open_ended = self.cycle, self.cycle.send, False
+
+        async def send_unframed(message: ASGISendEvent) -> None:
+            nonlocal is_open_ended
+            if message["type"] == "http.response.start":
+                is_open_ended = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+                if is_open_ended:
+                    cycle.chunked_encoding = False
+            elif message["type"] == "http.response.body" and is_open_ended:
+                # uvicorn counts down to the announced length.
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        cycle.send = send_unframed
 
     def on_chunk_header(self) -> None:
         """Note the beginning of a chunk."""
@@ -249,36 +286,10 @@ class PatientConnection(HttpToolsProtocol):
         """No request is under way; of one that was answered early the body may still come."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
 
-    def _parse(self, data: bytes) -> bytes:
-        """Parse, and return the data that is not parsed yet.
-
-        ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
-        httptools skips the body of a request like that and stops after its head, so that body is announced once more.
-        """
-        if self._is_in_body:
-            self._excess_bytes += len(data)
-        else:
-            self._head_bytes += len(data)
-        try:
-            self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
-        except httptools.HttpParserUpgrade as offer:
-            self._is_upgrade_refused = True
-            framing = [b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING]
-            return b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
-        # After the end of a body come further requests.
-        self._excess_bytes = max(0, self._excess_bytes) if self._is_in_body else 0
-        return b""
-
     def _renew_date(self) -> None:
         """Set the Date header of the next response; uvicorn's timer would wake an idle service."""
         date = formatdate(usegmt=True).encode()
         self.server_state.default_headers = [(b"date", date), *self.config.encoded_headers]
-
-    def _refuse(self) -> None:
-        self._renew_date()
-        message = "Invalid HTTP request received."
-        self.logger.warning(message)
-        self.send_400_response(message)
 
     def _end(self) -> None:
         if self._deadline is not None:
@@ -296,36 +307,6 @@ def write_body(cycle: RequestResponseCycle, content: bytes) -> bool:
     if not cycle.disconnected:
         cycle.transport.write(b"%x\r\n%b\r\n" % (len(content), content) if cycle.chunked_encoding else content)
     return True
-
-
-def _send_without_chunks(cycle: RequestResponseCycle) -> None:
-    """Send an answer of unknown length as HTTP/1.0 has it, up to the end of the connection; uvicorn sends chunks."""
-    send, is_open_ended = cycle.send, False
-
-    async def send_unframed(message: ASGISendEvent) -> None:
-        nonlocal is_open_ended
-        if message["type"] == "http.response.start":
-            is_open_ended = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
-            if is_open_ended:
-                cycle.chunked_encoding = False
-        elif message["type"] == "http.response.body" and is_open_ended:
-            # uvicorn counts down to the announced length.
-            cycle.expected_content_length = len(message.get("body", b""))
-        await send(message)
-
-    cycle.send = send_unframed
-
-
-def _group(address: str) -> str:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        # A Unix socket has no address; its clients are proxies.
-        return ""
-    if isinstance(parsed, IPv6Address):
-        # An IPv6 host chooses its address in a network of this size freely.
-        return str(parsed.ipv4_mapped or IPv6Network((parsed.packed, 64), strict=False))
-    return str(parsed)
 
 
 # What has been answered may still be on its way to the client for that long at the end, seconds.

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from rkllm_base.addresses import Zone, zone_of
+from rkllm_base.addresses import ZONE_PHRASES, Zone, zone_of
 from rkllm_mcp.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Reach:
         is_first = origin == self._source and self._zone is None
         if origin in self._origins or is_first or zone <= (self._zone or Zone.PUBLIC):
             return None
-        message = f"{origin} is {zone.phrase}, and an address that comes from {self._source} may not lead there"
+        message = f"{origin} is {ZONE_PHRASES[zone]}, and an address that comes from {self._source} may not lead there"
         return ServerUnavailableError(f"{message}; {self._remedy}")
 
     async def check_resolved(self, url: str) -> None:
