@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -21,10 +21,15 @@ PHRASES: dict[str, str] = json.loads((PACKAGE / "phrases.ja.json").read_text("ut
 BLANK = re.compile(r"\{\d?\}")
 
 
-def template(node: ast.expr) -> str:
+def template(node: ast.expr, constants: Mapping[str, str] | None = None) -> str:
     """Return a text, or a formatted one with {} for what is inserted; empty for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "format" and not node.keywords:
+        # A sentence of the module that several of its functions say.
+        return re.sub(
+            r"\{[^}]*\}", "{}", (constants or {}).get(getattr(getattr(node.func, "value", None), "id", ""), "")
+        )
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
     return ""
@@ -73,8 +78,12 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def refusals_of_the_service() -> Iterator[str]:
     """The sentences with which the service refuses what its page asks, also of those that have a name first."""
     for file in sorted((PACKAGE / "surfaces" / "http").glob("*.py")):
-        functions = () if file.name in OF_PROGRAMS else ast.walk(ast.parse(file.read_text("utf-8")))
-        for function in (node for node in functions if isinstance(node, _FUNCTIONS)):
+        module = ast.parse("" if file.name in OF_PROGRAMS else file.read_text("utf-8"))
+        constants: dict[str, str] = {}
+        for node in module.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                constants[node.targets[0].id] = template(node.value)
+        for function in (node for node in ast.walk(module) if isinstance(node, (*_FUNCTIONS, ast.Lambda))):
             named: dict[str, list[ast.expr]] = {}
             for node in ast.walk(function):
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -83,7 +92,8 @@ def refusals_of_the_service() -> Iterator[str]:
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HTTPError" and len(node.args) > 1:
                     for said in named.get(getattr(node.args[1], "id", ""), [node.args[1]]):
                         sides = [said.body, said.orelse] if isinstance(said, ast.IfExp) else [said]
-                        yield from (side for side in map(template, sides) if re.search("[a-z]{2} [a-z]{2}", side))
+                        sentences = (template(side, constants) for side in sides)
+                        yield from (sentence for sentence in sentences if re.search("[a-z]{2} [a-z]{2}", sentence))
 
 
 def test_each_refusal_of_the_service_that_its_page_shows_is_said_in_japanese() -> None:

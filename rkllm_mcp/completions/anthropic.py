@@ -257,7 +257,7 @@ def messages_request(body: CountBody, context: RequestContext, kept: KeptThread 
         message = f"{name} is that of the request that created the thread; leave it out, or create another thread"
         raise RequestRefusedError(message, name, "thread_fingerprint_mismatch")
     messages = [*kept.messages, *body.messages]
-    tools, servers = _tools(_offered_tools(kept.tools, messages))
+    tools, servers = _tools(kept.tools, messages)
     settings: Json = {"limit": None}
     if isinstance(body, MessagesBody):
         settings = {"limit": body.max_tokens, "stop": body.stop_sequences, "stop_place": "stop_sequences"}
@@ -287,23 +287,13 @@ def messages_request(body: CountBody, context: RequestContext, kept: KeptThread 
     )
 
 
-def _tools(tools: Sequence[MessagesTool]) -> tuple[tuple[ToolSpec, ...], list[str]]:
-    """Return the tools of the program, and the names of the servers whose tools are used."""
-    declared: list[ToolDeclaration] = []
-    servers: list[str] = []
-    hosted: list[tuple[str, str]] = []
-    for index, tool in enumerate(tools):
-        if tool.type == "mcp_toolset" and tool.mcp_server_name:
-            servers.append(tool.mcp_server_name)
-        elif tool.type not in (None, "custom"):
-            hosted.append((tool.type, f"tools[{index}].type"))
-        else:
-            declared.append(ToolDeclaration(tool.name or "", tool.description, tool.input_schema))
-    return client_tools(declared, servers, hosted), servers
+def _tools(
+    tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]
+) -> tuple[tuple[ToolSpec, ...], list[str]]:
+    """Return the tools of the program, and the names of the servers whose tools are used.
 
-
-def _offered_tools(tools: Sequence[MessagesTool], messages: Sequence[MessagesMessage]) -> list[MessagesTool]:
-    """Return the tools of a request with those that its messages add, and without those that they take away."""
+    They are those of the request with those that its messages add, and without those that they take away.
+    """
     by_name = {tool.name or f"{tool.type} {tool.mcp_server_name}": tool for tool in tools}
     offered = dict(by_name)
     blocks = (block for message in messages if not isinstance(message.content, str) for block in message.content)
@@ -320,7 +310,17 @@ def _offered_tools(tools: Sequence[MessagesTool], messages: Sequence[MessagesMes
                 by_name[tool.name or name] = offered[tool.name or name] = tool
         elif name in by_name:
             offered[name] = by_name[name]
-    return list(offered.values())
+    declared: list[ToolDeclaration] = []
+    servers: list[str] = []
+    hosted: list[tuple[str, str]] = []
+    for index, tool in enumerate(offered.values()):
+        if tool.type == "mcp_toolset" and tool.mcp_server_name:
+            servers.append(tool.mcp_server_name)
+        elif tool.type not in (None, "custom"):
+            hosted.append((tool.type, f"tools[{index}].type"))
+        else:
+            declared.append(ToolDeclaration(tool.name or "", tool.description, tool.input_schema))
+    return client_tools(declared, servers, hosted), servers
 
 
 def _add_messages(
@@ -341,29 +341,20 @@ def _add_messages(
             calls = (HistoryCall(block.id, block.name, block.input) for block in uses if block.name)
             texts = (content_text(block.model_dump()) for block in blocks if block.type != "tool_use")
             history.add_answer("".join(texts), calls)
-        else:
-            _add_message(
-                history, message.role, blocks, f"messages[{index - kept_messages}]", is_question=index == question
-            )
-
-
-def _add_message(
-    history: MessageHistory, role: str, blocks: Sequence[MessagesBlock], param: str, *, is_question: bool
-) -> None:
-    """Add the tool results of a message, then its other blocks."""
-    for block in blocks:
-        if block.type == "tool_result":
+            continue
+        results = [block for block in blocks if block.type == "tool_result"]
+        for block in results:
             history.add_result(block.content, block.tool_use_id, prefix="Error: " if block.is_error else "")
-    if blocks and all(block.type == "tool_result" for block in blocks):
-        return
-    # A result leaves its place, so that a refusal names a block by the client's own index.
-    content = [{} if block.type == "tool_result" else block.model_dump() for block in blocks]
-    if role == "user":
-        history.add_user(content, param, is_question=is_question)
-    elif role == "tool":
-        history.add_result(content, None)
-    else:
-        history.add_system(content, is_behind=True)
+        if results and len(results) == len(blocks):
+            continue
+        # A result leaves its place, so that a refusal names a block by the client's own index.
+        content = [{} if block.type == "tool_result" else block.model_dump() for block in blocks]
+        if message.role == "user":
+            history.add_user(content, f"messages[{index - kept_messages}]", is_question=index == question)
+        elif message.role == "tool":
+            history.add_result(content, None)
+        else:
+            history.add_system(content, is_behind=True)
 
 
 # By kind of part: the block before its first piece, and its field and the kind of delta that have a piece.
@@ -379,23 +370,22 @@ class MessagesShape(ReplyShape):
     """The message of ``reply``."""
 
     reply: Reply
+    to_record = staticmethod(typed_record)
 
     def begin(self) -> str:
         """Return the event before the first block; the answer's tokens are not known yet."""
         return typed_record({"type": "message_start", "message": self._message([], None, None)})
 
-    def opening(self, part: Part) -> str:
-        """Return the event before the first piece of a block."""
-        block = dict(_BLOCKS[part.kind][0])
-        if part.call is not None:
-            block |= {"id": part.call.id, "name": part.call.name}
-        return typed_record({"type": "content_block_start", "index": part.index, "content_block": block})
-
     def piece(self, part: Part) -> str:
-        """Return the event of a piece."""
-        _, field, kind = _BLOCKS[part.kind]
+        """Return the event of a piece, after that of its block for the first one."""
+        block, field, kind = _BLOCKS[part.kind]
+        head = ""
+        if len(part.pieces) == 1:
+            if part.call is not None:
+                block = {**block, "id": part.call.id, "name": part.call.name}
+            head = typed_record({"type": "content_block_start", "index": part.index, "content_block": block})
         delta = {"type": kind, field: part.pieces[-1]}
-        return typed_record({"type": "content_block_delta", "index": part.index, "delta": delta})
+        return head + typed_record({"type": "content_block_delta", "index": part.index, "delta": delta})
 
     def closing(self, part: Part) -> str:
         """Return the event after the last piece of a block."""
@@ -403,14 +393,10 @@ class MessagesShape(ReplyShape):
 
     def finish(self) -> str:
         """Return the last events: the reason of the end, and the usage."""
-        reason, sequence = self._stop()
-        delta = {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None, "container": None}
-        end = typed_record({"type": "message_delta", "delta": delta, "usage": self._usage()})
+        message = self.whole()
+        delta = {name: message[name] for name in ("stop_reason", "stop_sequence", "stop_details", "container")}
+        end = typed_record({"type": "message_delta", "delta": delta, "usage": message["usage"]})
         return end + typed_record({"type": "message_stop"})
-
-    def failure(self, body: Json) -> str:
-        """Return the error."""
-        return typed_record(body)
 
     def whole(self) -> Json:
         """Return the message."""
@@ -422,32 +408,14 @@ class MessagesShape(ReplyShape):
             else:
                 call, arguments = part.call, json.loads(part.text)
                 blocks.append({**block, "id": call.id, "name": call.name, "input": arguments})
-        return self._message(blocks, *self._stop())
+        if self.reply.is_cut:
+            return self._message(blocks, "max_tokens", None)
+        if self.reply.calls:
+            return self._message(blocks, "tool_use", None)
+        stop = self.reply.end.stop_string
+        return self._message(blocks, "stop_sequence", stop) if stop else self._message(blocks, "end_turn", None)
 
     def _message(self, content: list[Json], reason: StopReason | None, sequence: str | None) -> Json:
-        return {
-            "id": self.reply.id,
-            "type": "message",
-            "role": "assistant",
-            "model": self.reply.model,
-            "content": content,
-            "stop_reason": reason,
-            "stop_sequence": sequence,
-            "stop_details": None,
-            "container": None,
-            "usage": self._usage(),
-        }
-
-    def _stop(self) -> tuple[StopReason, str | None]:
-        reply = self.reply
-        if reply.is_cut:
-            return "max_tokens", None
-        if reply.calls:
-            return "tool_use", None
-        stop = reply.end.stop_string
-        return ("stop_sequence", stop) if stop else ("end_turn", None)
-
-    def _usage(self) -> Json:
         reply = self.reply
         prompt_tokens, cached_tokens = reply.prompt_tokens, reply.cached_tokens
         if not prompt_tokens and reply.conversation is not None:
@@ -455,8 +423,19 @@ class MessagesShape(ReplyShape):
             prompt_tokens = reply.conversation.prompt_tokens
             cached_tokens = max(0, prompt_tokens - reply.conversation.uncached_tokens)
         return {
-            "input_tokens": prompt_tokens - cached_tokens,
-            "output_tokens": reply.generated_tokens,
-            "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": cached_tokens,
+            "id": reply.id,
+            "type": "message",
+            "role": "assistant",
+            "model": reply.model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": sequence,
+            "stop_details": None,
+            "container": None,
+            "usage": {
+                "input_tokens": prompt_tokens - cached_tokens,
+                "output_tokens": reply.generated_tokens,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": cached_tokens,
+            },
         }

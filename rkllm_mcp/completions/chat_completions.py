@@ -32,7 +32,7 @@ from rkllm_mcp.completions.request import (
     text_form,
 )
 from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
-from rkllm_mcp.events import Event, event_to_dict, text_to_json, to_json
+from rkllm_mcp.events import text_to_json, to_json
 from rkllm_mcp.messages import Message
 from rkllm_mcp.sampling import Api, overrides_of
 
@@ -308,12 +308,21 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
             call_id=message.tool_call_id,
             is_question=index == len(body.messages) - 1,
         )
+    switches, thinking = body.chat_template_kwargs or TemplateSwitches(), body.thinking
+    levels = (
+        thinking.type != "disabled" if isinstance(thinking, ThinkingSwitch) else thinking,
+        body.think,
+        switches.thinking if switches.enable_thinking is None else switches.enable_thinking,
+        body.enable_thinking,
+        body.reasoning_effort,
+        body.reasoning,
+    )
     options = model_options(
         choose_tool(mode, forced, tools, host_tools=host_tools),
         limit=body.max_completion_tokens or body.max_tokens or body.max_output_tokens,
         sampling=overrides_of(body, _APIS),
         stop=body.stop if body.stop is not None else body.stop_sequences,
-        thinking=_thinking(body),
+        thinking=next((level for level in levels if level is not None), None),
         single_call=body.parallel_tool_calls is False,
     )
     # vLLM's and llama.cpp's clients say so; others mean it by the order of the messages.
@@ -326,48 +335,37 @@ def chat_request(body: ChatBody, context: RequestContext) -> ChatRequest:
     return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=body.tokens or {})
 
 
-def _thinking(body: ChatBody) -> bool | str | None:
-    if isinstance(body.thinking, ThinkingSwitch):
-        return body.thinking.type != "disabled"
-    switches = body.chat_template_kwargs or TemplateSwitches()
-    template = switches.thinking if switches.enable_thinking is None else switches.enable_thinking
-    levels = (body.thinking, body.think, template, body.enable_thinking, body.reasoning_effort, body.reasoning)
-    return next((level for level in levels if level is not None), None)
-
-
 def _form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
-    for name, schema in (("guided_json", body.guided_json), ("json_schema", body.json_schema)):
-        if schema is not None and body.response_format is None:
-            return answer_form("json_schema", schema, check, name)
-    if body.response_format is None and (form := _other_form(body, check)) is not None:
-        return form
-    sent = body.response_format or ResponseFormatBody(type="text")
-    if sent.json_schema is not None:
+    """Return the form of an answer: ``response_format``, or else the first of those of vLLM and llama.cpp."""
+    sent, newer = body.response_format, body.structured_outputs or StructuredOutputs()
+    if sent is not None and sent.json_schema is not None:
         schema, description = sent.json_schema.schema_ or {}, sent.json_schema.description
         return answer_form(sent.type, schema, check, "response_format.json_schema", description)
-    is_missing = sent.type == "json_schema" and sent.schema_ is None
-    return answer_form(sent.type, sent.schema_, check, f"response_format{'.json_schema' if is_missing else ''}")
-
-
-def _other_form(body: ChatBody, check: SchemaCheck) -> ResponseFormat | None:
-    """Return the form that a field of vLLM or llama.cpp names; None without one."""
-    newer = body.structured_outputs or StructuredOutputs()
-    if newer.json_ is not None:
-        return answer_form("json_schema", newer.json_, check, "structured_outputs.json")
+    if sent is not None:
+        is_missing = sent.type == "json_schema" and sent.schema_ is None
+        return answer_form(sent.type, sent.schema_, check, f"response_format{'.json_schema' if is_missing else ''}")
+    schemas = {
+        "guided_json": body.guided_json,
+        "json_schema": body.json_schema,
+        "structured_outputs.json": newer.json_,
+    }
+    for name, schema in schemas.items():
+        if schema is not None:
+            return answer_form("json_schema", schema, check, name)
     if newer.json_object:
-        return answer_form("json_object", None, check, "structured_outputs.json_object")
-    choices = [("guided_choice", body.guided_choice), ("structured_outputs.choice", newer.choice)]
-    for name, texts in choices:
-        if texts:
-            return text_form("choice", to_json(texts), name)
-    patterns = [("guided_regex", body.guided_regex), ("structured_outputs.regex", newer.regex)]
-    for name, text in patterns:
+        return ResponseFormat()
+    texts: tuple[tuple[Literal["choice", "regex", "grammar"], str, str | list[str] | None], ...] = (
+        ("choice", "guided_choice", body.guided_choice),
+        ("choice", "structured_outputs.choice", newer.choice),
+        ("regex", "guided_regex", body.guided_regex),
+        ("regex", "structured_outputs.regex", newer.regex),
+        ("grammar", "grammar", body.grammar),
+        ("grammar", "guided_grammar", body.guided_grammar),
+        ("grammar", "structured_outputs.grammar", newer.grammar),
+    )
+    for kind, name, text in texts:
         if text:
-            return text_form("regex", text, name)
-    grammars = [("grammar", body.grammar), ("guided_grammar", body.guided_grammar)]
-    for name, text in [*grammars, ("structured_outputs.grammar", newer.grammar)]:
-        if text:
-            return text_form("grammar", text, name)
+            return text_form(kind, text if isinstance(text, str) else to_json(text), name)
     return None
 
 
@@ -551,7 +549,6 @@ class ChatShape(ReplyShape):
     def __init__(self, reply: Reply, *, with_usage: bool = False) -> None:
         self._reply = reply
         self._with_usage = with_usage
-        self._calls = 0
         # A chunk of text is this with the text between: nearly every chunk is one.
         self._before, self._after = self._chunk({"content": _PLACE}).split(to_json(_PLACE))
 
@@ -559,32 +556,20 @@ class ChatShape(ReplyShape):
         """Return the first chunk, which contains the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def opening(self, part: Part) -> str:
-        """Return the first chunk of a call."""
-        if part.call is None:
-            return ""
-        function = {"name": part.call.name, "arguments": ""}
-        call = {"index": self._calls, "id": part.call.id, "type": "function", "function": function}
-        return self._chunk({"tool_calls": [call]})
-
     def piece(self, part: Part) -> str:
-        """Return the chunk of a piece."""
+        """Return the chunk of a piece; those of a call are its name, then its arguments."""
         if part.kind == "text":
             return f"{self._before}{text_to_json(part.pieces[-1])}{self._after}"
-        if part.call is not None:
-            return self._chunk({"tool_calls": [{"index": self._calls, "function": {"arguments": part.text}}]})
-        return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
+        if part.call is None:
+            return self._chunk({_FIELDS[part.kind]: part.pieces[-1]})
+        index, function = len(self._reply.calls) - 1, {"name": part.call.name, "arguments": ""}
+        call = {"index": index, "id": part.call.id, "type": "function", "function": function}
+        arguments = {"index": index, "function": {"arguments": part.text}}
+        return self._chunk({"tool_calls": [call]}) + self._chunk({"tool_calls": [arguments]})
 
-    def closing(self, part: Part) -> str:
-        """Count the calls; a part has no last chunk."""
-        self._calls += part.call is not None
-        return ""
-
-    def other(self, event: Event) -> str:
+    def other(self, event: Json) -> str:
         """Return the chunk of an event of ``x_events``."""
-        if not self._reply.tells(event):
-            return ""
-        return self._chunk({}, x_events=[event_to_dict(event)])
+        return self._chunk({}, x_events=[event])
 
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
@@ -645,15 +630,15 @@ class TextShape(ReplyShape):
 
     def begin(self) -> str:
         """Return the prompt, if the answer begins with it."""
-        return self._chunk(self.echo) if self.echo else ""
+        return record(self._object(self.echo)) if self.echo else ""
 
     def piece(self, part: Part) -> str:
         """Return the chunk of a piece of text."""
-        return self._chunk(part.pieces[-1]) if part.kind == "text" else ""
+        return record(self._object(part.pieces[-1])) if part.kind == "text" else ""
 
     def finish(self) -> str:
         """Return the last chunks: finish reason and usage."""
-        chunks = self._chunk("", _finish_reason(self.reply))
+        chunks = record(self._object("", _finish_reason(self.reply)))
         return chunks + _end(self.reply, "text_completion", with_usage=self.with_usage)
 
     def whole(self) -> Json:
@@ -661,10 +646,7 @@ class TextShape(ReplyShape):
         text = self.echo + self.reply.text("text")
         return {**self._object(text, _finish_reason(self.reply)), "usage": _usage(self.reply)}
 
-    def _chunk(self, text: str, finish: FinishReason | None = None) -> str:
-        usage = {"usage": None} if self.with_usage else {}
-        return record({**self._object(text, finish), **usage})
-
-    def _object(self, text: str, finish: FinishReason | None) -> Json:
+    def _object(self, text: str, finish: FinishReason | None = None) -> Json:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
-        return {**_fields(self.reply, "text_completion"), "choices": [choice]}
+        usage = {"usage": None} if self.with_usage else {}
+        return {**_fields(self.reply, "text_completion"), "choices": [choice], **usage}

@@ -57,7 +57,18 @@ async def _answer_with_client_tools(
     must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)
     while True:
-        calls = ReturnCalls(conversation, _tool_set(conversation, request), sink, must_call=must_call)
+        tools = ToolSet(request.tools)
+        if conversation.listed_tools is not None:
+            # Listed by name: the parameters of a forced tool are revealed.
+            named = [replace(tool, server=_PROGRAM) for tool in request.tools]
+            forced = options.forced_tool
+            if forced is not None and forced not in conversation.revealed_tools:
+                tool = next(tool for tool in named if tool.name == forced)
+                conversation.revealed_tools[forced] = tool
+                note = f"[The tool to call: {signature(tool)}]"
+                conversation.messages[-1:] = with_note(conversation.messages[-1], note)
+            tools = ToolSet(conversation.listed_tools, named, conversation.revealed_tools)
+        calls = ReturnCalls(conversation, tools, sink, must_call=must_call)
         try:
             reason, turn = await run_agent(model, conversation, calls, options, settings, sink)
             break
@@ -66,10 +77,10 @@ async def _answer_with_client_tools(
             is_first = len(conversation.messages) == start and conversation.listed_tools is None
             if not (is_first and request.tools and may_name):
                 raise
-            tools = [replace(tool, server=_PROGRAM) for tool in request.tools]
-            conversation.listed_tools = tuple(map(without_parameters, tools))
+            named = [replace(tool, server=_PROGRAM) for tool in request.tools]
+            conversation.listed_tools = tuple(map(without_parameters, named))
             conversation.messages[-1:] = with_note(conversation.messages[-1], f"[{translate('model.two_steps')}]")
-            sink.feed([status_line("names_only", count=len(tools))])
+            sink.feed([status_line("names_only", count=len(named))])
     failures = () if turn.calls else turn.failures
     if must_call and not turn.calls:
         # Markup as content would be taken for an answer.
@@ -80,18 +91,6 @@ async def _answer_with_client_tools(
     if failures:
         sink.feed([Text(failure.raw) for failure in failures])
     return End(reason, stop_string=turn.stop_string)
-
-
-def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
-    """Return the client's tools; the parameters of a forced tool are revealed if it is listed by name."""
-    if conversation.listed_tools is None:
-        return ToolSet(request.tools)
-    tools, forced = [replace(tool, server=_PROGRAM) for tool in request.tools], request.options.forced_tool
-    if forced is not None and forced not in conversation.revealed_tools:
-        tool = next(tool for tool in tools if tool.name == forced)
-        conversation.revealed_tools[forced] = tool
-        conversation.messages[-1:] = with_note(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
-    return ToolSet(conversation.listed_tools, tools, conversation.revealed_tools)
 
 
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
@@ -108,7 +107,7 @@ class _CacheStep(Step):
     # The part of the answer that the client has received.
     _text: list[str] = field(default_factory=list[str], init=False)
     _calls: list[ToolCall] = field(default_factory=list[ToolCall], init=False)
-    _is_cached: bool = field(default=False, init=False)
+    is_cached: bool = field(default=False, init=False)
 
     def feed(self, batch: Sequence[Event]) -> Sequence[Event]:
         """Note the events; at the ``End`` of a complete answer the conversation is cached."""
@@ -123,18 +122,13 @@ class _CacheStep(Step):
                 # Of an answer that is continued the client has two parts, and sends them as one.
                 and not self.request.options.continues
             ):
-                self._is_cached = True
+                self.is_cached = True
                 answer = Message("assistant", "".join(self._text), calls=tuple(self._calls))
                 # A first reply may insert a system text before the question.
                 messages, role = self.branch.conversation.messages, self.request.messages[-1].role
                 positions = (index for index in range(self.start, len(messages)) if messages[index].role == role)
                 self.cache.keep(self.branch, answer, asked_at=next(positions, self.start) + 1)
         return batch
-
-    def close(self) -> None:
-        """Discard the conversation of an incomplete answer."""
-        if not self._is_cached:
-            self.cache.drop(self.branch)
 
 
 @dataclass(eq=False)
@@ -174,7 +168,8 @@ class _FormatStep(Step):
             if not self._has_retried:
                 self._has_retried, self._has_calls = True, False
                 self._text.clear()
-                return self.form.retry_instruction(mismatch), ()
+                kind = "JSON" if self.form.text is None else "text"
+                return f"[That answer cannot be used: {mismatch}. Answer again with the {kind} and nothing else.]", ()
             error = AnswerFormatError(str(mismatch), text)
             return "", [End("failed", str(error), error)]
         return "", [Text(text), self._end] if text else [self._end]
@@ -221,7 +216,14 @@ async def complete(
             if request.host_tools:
                 parts = (part for message in messages for part in (message.context, message.text))
                 text = "\n\n".join(filter(None, parts))
-                await app.answer(conversation, text, sink, _host_options(request), all_steps)
+                options = AnswerOptions(
+                    request.options,
+                    request.options.tool_choice != "none",
+                    allowed_tools=request.allowed_tools,
+                    tokens=request.tokens,
+                    needs_all_servers=True,
+                )
+                await app.answer(conversation, text, sink, options, all_steps)
             else:
                 async with app.answering(conversation, sink, all_steps) as answer:
                     await app.model_ready(answer)
@@ -244,15 +246,6 @@ async def complete(
                 messages = [Message("user", instruction)] if instruction else []
                 feed_through(steps, tail, sink)
     finally:
-        cached.close()
-
-
-def _host_options(request: ChatRequest) -> AnswerOptions:
-    has_tools = request.options.tool_choice != "none"
-    return AnswerOptions(
-        request.options,
-        has_tools,
-        allowed_tools=request.allowed_tools,
-        tokens=request.tokens,
-        needs_all_servers=True,
-    )
+        if not cached.is_cached:
+            # Nothing follows an incomplete answer.
+            cache.drop(branch)

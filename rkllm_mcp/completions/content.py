@@ -104,16 +104,14 @@ def without_media(text: str) -> tuple[str, list[Picture]]:
         images.extend(filter(None, (image,)))
         return f"[{_label(word, block)}, not shown]"
 
-    def shown_text(words: str) -> str:
-        if "data:" not in words:
-            return words
-        return _DATA_URL.sub(
-            lambda match: line_about(match[1] if match[1] in _MEDIA else "file", {"data": match[0]}), words
-        )
-
     def shown(value: Any) -> Any:
         if isinstance(value, str):
-            return shown_text(value)
+            # A search takes longer.
+            if "data:" not in value:
+                return value
+            return _DATA_URL.sub(
+                lambda match: line_about(match[1] if match[1] in _MEDIA else "file", {"data": match[0]}), value
+            )
         if isinstance(value, list):
             return [shown(item) for item in cast("list[Any]", value)]
         if not isinstance(value, dict):
@@ -129,12 +127,12 @@ def without_media(text: str) -> tuple[str, list[Picture]]:
         return line_about(word, block)
 
     if text.lstrip()[:1] not in ("{", "[") or _MEDIUM.search(text) is None:
-        return shown_text(text), images
+        return shown(text), images
     try:
         value = json.loads(text)
         result = shown(value)
     except (ValueError, RecursionError):
-        return shown_text(text), images
+        return shown(text), images
     if result == value:
         return text, images
     return (result if isinstance(result, str) else to_json(result)), images
@@ -175,7 +173,14 @@ def _text(kind: str, block: Mapping[str, Any], depth: int) -> str:
     if kind in _TEXTS:
         return next((value for key in ("text", "refusal") if isinstance(value := block.get(key), str)), "")
     if kind == "document":
-        text = _document(as_mapping(block.get("source")), depth)
+        source = as_mapping(block.get("source"))
+        data, form = source.get("data"), source.get("type")
+        if form == "content":
+            text = content_text(source.get("content"), depth + 1)
+        elif not isinstance(data, str):
+            text = ""
+        else:
+            text = data if form == "text" else _decode_text(data, str(source.get("media_type", "")))
         return _below(block, "title", text) if text else ""
     if kind == "search_result":
         return _below(block, "title", _below(block, "source", content_text(block.get("content"), depth + 1)))
@@ -192,15 +197,6 @@ def _text(kind: str, block: Mapping[str, Any], depth: int) -> str:
     # Kinds to come usually have a text, or blocks that have one.
     text = block.get("text")
     return text if isinstance(text, str) else content_text(block.get("content"), depth + 1)
-
-
-def _document(source: Mapping[str, Any], depth: int) -> str:
-    data, kind = source.get("data"), source.get("type")
-    if kind == "content":
-        return content_text(source.get("content"), depth + 1)
-    if not isinstance(data, str):
-        return ""
-    return data if kind == "text" else _decode_text(data, str(source.get("media_type", "")))
 
 
 def _decode_text(data: str, media_type: str) -> str:

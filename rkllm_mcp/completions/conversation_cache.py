@@ -93,8 +93,22 @@ class ConversationCache:
             count = sum(1 for _ in alike) if thread.owner == owner else 0
             if count and count >= shared:
                 parent, shared = thread, count
-        branch = CachedConversation(owner, self._begin_conversation(parent, shared, new_conversation), comparable, [])
-        conversation = branch.conversation
+        if parent is None:
+            conversation = new_conversation()
+        else:
+            past = parent.conversation
+            conversation = Conversation(
+                messages=past.messages[: parent.ends[shared - 1]],
+                calls_made=past.calls_made,
+                listed_tools=past.listed_tools,
+                revealed_tools=dict(past.revealed_tools),
+                own_system=past.own_system,
+            )
+            owner.model.branch(past.id, conversation.id)
+            # The parent is now the most recently used one.
+            self._threads.remove(parent)
+            self._threads.append(parent)
+        branch = CachedConversation(owner, conversation, comparable, [])
         conversation.tenant = owner.tenant
         conversation.calls_made = max(conversation.calls_made, calls_made)
         branch.ends += parent.ends[:shared] if parent else []
@@ -136,25 +150,6 @@ class ConversationCache:
     def drop(self, branch: CachedConversation) -> None:
         """Discard the conversation of an incomplete answer."""
         branch.owner.model.forget(branch.conversation.id)
-
-    def _begin_conversation(
-        self, parent: CachedConversation | None, shared: int, new: Callable[[], Conversation]
-    ) -> Conversation:
-        if parent is None:
-            return new()
-        past = parent.conversation
-        conversation = Conversation(
-            messages=past.messages[: parent.ends[shared - 1]],
-            calls_made=past.calls_made,
-            listed_tools=past.listed_tools,
-            revealed_tools=dict(past.revealed_tools),
-            own_system=past.own_system,
-        )
-        parent.owner.model.branch(past.id, conversation.id)
-        # The parent is now the most recently used one.
-        self._threads.remove(parent)
-        self._threads.append(parent)
-        return conversation
 
     def _remove(self, thread: CachedConversation) -> None:
         self._threads.remove(thread)

@@ -23,7 +23,7 @@ from rkllm_mcp.completions.request import (
     client_tools,
     model_options,
 )
-from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
+from rkllm_mcp.completions.structured_output import ResponseFormat
 from rkllm_mcp.events import ToolCallDetected, to_json
 from rkllm_mcp.sampling import overrides_of
 
@@ -164,7 +164,13 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
             call_id=message.tool_call_id,
             is_question=index == len(messages) - 1,
         )
-    form = _form(body.format, context.check_schema)
+    if body.format == "json":
+        form = ResponseFormat()
+    elif isinstance(body.format, str) and body.format:
+        raise RequestRefusedError(f"{body.format!r} is no format; send json, or a JSON Schema", "format")
+    else:
+        schema = body.format if isinstance(body.format, dict) else None
+        form = None if schema is None else answer_form("json_schema", schema, context.check_schema, "format")
     host_tools = context.runs_host_tools(tools, chat and chat.mcp)
     sent = body.options or OllamaOptions()
     options = model_options(
@@ -174,14 +180,8 @@ def ollama_request(body: OllamaChat | OllamaGenerate, context: RequestContext) -
     return ChatRequest(history.messages(), tools, options, form, host_tools, tokens=(chat and chat.tokens) or {})
 
 
-def _form(answer_format: str | dict[str, Any] | None, check: SchemaCheck) -> ResponseFormat | None:
-    if answer_format is None or answer_format == "":
-        return None
-    if isinstance(answer_format, dict):
-        return answer_form("json_schema", answer_format, check, "format")
-    if answer_format == "json":
-        return ResponseFormat()
-    raise RequestRefusedError(f"{answer_format!r} is no format; send json, or a JSON Schema", "format")
+def _line(value: Json) -> str:
+    return f"{to_json(value)}\n"
 
 
 @dataclass(eq=False)
@@ -190,6 +190,7 @@ class OllamaShape(ReplyShape):
 
     reply: Reply
     is_chat: bool
+    to_record = staticmethod(_line)
     _calls: int = field(default=0, init=False)
     _started: float = field(default_factory=time.monotonic, init=False)
 
@@ -205,10 +206,6 @@ class OllamaShape(ReplyShape):
     def finish(self) -> str:
         """Return the last object: end and usage."""
         return _line({**self._piece(), **self._figures()})
-
-    def failure(self, body: Json) -> str:
-        """Return the error."""
-        return _line(body)
 
     def whole(self) -> Json:
         """Return everything as one object."""
@@ -249,7 +246,3 @@ def _call(call: ToolCallDetected, index: int) -> Json:
     function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
     # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
     return {"index": index, "id": call.id, "function": function}
-
-
-def _line(value: Json) -> str:
-    return f"{to_json(value)}\n"

@@ -77,7 +77,9 @@ class Reply:
                 part = self._begin(kind)
             part.pieces.append(event.text)
             return part
-        if self.tells(event):
+        is_figures = isinstance(event, (Usage, End))
+        is_clients = isinstance(event, ToolCallDetected) and not self.host_tools
+        if self.with_events and not (is_figures or is_clients):
             self.events.append(event_to_dict(event))
         if isinstance(event, Usage):
             self.prompt_tokens += event.prompt_tokens
@@ -107,12 +109,6 @@ class Reply:
         """Note the conversation that is answered."""
         self.conversation = conversation
 
-    def tells(self, event: Event) -> bool:
-        """Return True if an event is collected."""
-        if not self.with_events or isinstance(event, (Text, Thinking, Usage, End)):
-            return False
-        return self.host_tools or not isinstance(event, ToolCallDetected)
-
     def text(self, kind: PartKind) -> str:
         """Return the text of all parts of a kind."""
         return "".join(part.text for part in self.parts if part.kind == kind)
@@ -134,20 +130,27 @@ class Reply:
         return self.end.reason == "token_limit"
 
 
+def record(value: Json) -> str:
+    """Return a record of an event stream."""
+    return f"data: {to_json(value)}\n\n"
+
+
+def typed_record(value: Json) -> str:
+    """Return a record of an event stream whose event is named by its type."""
+    return f"event: {value['type']}\n{record(value)}"
+
+
 class ReplyShape:
     """The records and the object of one API; a method returns the text of no, one or several records."""
+
+    to_record = staticmethod(record)
 
     def begin(self) -> str:
         """Return the first records."""
         return ""
 
-    def opening(self, part: Part) -> str:
-        """Return the records before the first piece of a part."""
-        del part
-        return ""
-
     def piece(self, part: Part) -> str:
-        """Return the records of the last piece of a part."""
+        """Return the records of the last piece of a part; those of the first one say what begins."""
         raise NotImplementedError
 
     def closing(self, part: Part) -> str:
@@ -155,8 +158,8 @@ class ReplyShape:
         del part
         return ""
 
-    def other(self, event: Event) -> str:
-        """Return the records of an event that belongs to no part."""
+    def other(self, event: Json) -> str:
+        """Return the records of a collected event, which belongs to no part."""
         del event
         return ""
 
@@ -166,18 +169,8 @@ class ReplyShape:
 
     def failure(self, body: Json) -> str:
         """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
-        return record(body)
+        return self.to_record(body)
 
     def whole(self) -> Json:
         """Return the answer as one object."""
         raise NotImplementedError
-
-
-def record(value: Json) -> str:
-    """Return a record of an event stream."""
-    return f"data: {to_json(value)}\n\n"
-
-
-def typed_record(value: Json) -> str:
-    """Return a record of an event stream whose event is named by its type."""
-    return f"event: {value['type']}\n{record(value)}"

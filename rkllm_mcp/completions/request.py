@@ -287,29 +287,6 @@ class _OpenCall:
     name: str
 
 
-def _with_latest_pictures(messages: Sequence[Message]) -> list[Message]:
-    """Return messages with the last ``MOST_PICTURES`` pictures; an earlier one is a line about it.
-
-    A program sends the pictures of its history with each request, so too many of them must not end the conversation.
-    """
-    left, messages_kept = MOST_PICTURES, list[Message]()
-
-    def of_last(text: str, pictures: tuple[Picture, ...]) -> tuple[str, tuple[Picture, ...]]:
-        nonlocal left
-        dropped = max(0, len(pictures) - left)
-        left -= len(pictures) - dropped
-        return "\n".join([*["[image, not shown]"] * dropped, text]) if dropped else text, pictures[dropped:]
-
-    for message in reversed(messages):
-        results: list[ToolResult] = []
-        for result in reversed(message.results):
-            text, pictures = of_last(result.text, result.pictures)
-            results.insert(0, replace(result, text=text, pictures=pictures))
-        text, pictures = of_last(message.text, message.pictures)
-        messages_kept.insert(0, replace(message, text=text, pictures=pictures, results=tuple(results)))
-    return messages_kept
-
-
 class MessageHistory:
     """The messages of a request, which a reader adds in order, as the model reads them.
 
@@ -382,8 +359,15 @@ class MessageHistory:
         """Add a user's message; as the question of the request it is refused if the model cannot read it."""
         # A picture after a tool's result is one of the tool's.
         is_question = is_question and not (self._results or (self._messages and self._messages[-1].role == "tool"))
-        if is_question:
-            self._check_question(content, param)
+        if is_question and content is None:
+            raise RequestRefusedError("a message of this role has a content; send a text", f"{param}.content")
+        for index, block in enumerate(as_list(content) if is_question else ()):
+            if is_image(block):
+                if self._sees and image_of(block) is None:
+                    raise RequestRefusedError(_AS_DATA, f"{param}.content[{index}]", "unsupported_content")
+            elif is_unreadable(block):
+                refusal = f"this model reads text; send parts of the type text, not {block.get('type')!r}"
+                raise RequestRefusedError(refusal, f"{param}.content[{index}].type", "unsupported_content")
         self._close_results()
         text, pictures = self._read(content)
         text = f"{name}: {text}" if name else text
@@ -407,7 +391,36 @@ class MessageHistory:
             self._messages.append(Message("user", self._joined_rules()))
         earlier_calls = list(before.calls)
         for call in calls:
-            earlier_calls.append(self._call(call, len(earlier_calls)))
+            self._calls_made += 1
+            call_id = call.id or f"call_of_{len(self._messages)}_{len(earlier_calls)}"
+            sent_id = call_id
+            if self._numbers_calls:
+                call_id = f"call_{self._calls_made}"
+                # A client may omit the id in the call and still send it in the result, as it received it.
+                sent_id = call.id or call_id
+            elif any(other.id == call_id for other in self._open_calls):
+                call_id = f"{call_id}_{len(earlier_calls)}"
+            open_call = _OpenCall(sent_id, call_id, self._names.get(call.name) or safe_name(call.name))
+            self._open_calls.append(open_call)
+            # A value that is not an object becomes the only argument.
+            value = call.arguments
+            if isinstance(value, str):
+                written = value = value.strip()
+                try:
+                    value = json.loads(written or "{}")
+                except (ValueError, RecursionError):
+                    # A long text takes too long to repair.
+                    self._repairable_chars -= len(written)
+                    if self._repairable_chars >= 0:
+                        with suppress(UnreadableError):
+                            value = read_value(written).value
+            arguments = (
+                cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": value} if value else {}
+            )
+            # n8n adds the call's id to the arguments; the model would read, and write, what it never wrote.
+            if call.id and arguments.get("id") == call.id and open_call.name not in self._takes_id:
+                arguments = {name: value for name, value in arguments.items() if name != "id"}
+            earlier_calls.append(ToolCall(open_call.id, open_call.name, arguments))
         text = content_text(content)
         text = "\n".join(filter(None, (before.text, text))) if before.text else text
         self._messages.append(Message("assistant", text, calls=tuple(earlier_calls)))
@@ -445,19 +458,22 @@ class MessageHistory:
         system = [Message("system", "\n\n".join(self._front))] if self._front else []
         if not (system or self._messages):
             raise RequestRefusedError("no message says anything; send a question", param)
-        return (*system, *_with_latest_pictures(self._messages))
-
-    def _check_question(self, content: object, param: str) -> None:
-        """Refuse a question that the model cannot read."""
-        if content is None:
-            raise RequestRefusedError("a message of this role has a content; send a text", f"{param}.content")
-        for index, block in enumerate(as_list(content)):
-            if is_image(block):
-                if self._sees and image_of(block) is None:
-                    raise RequestRefusedError(_AS_DATA, f"{param}.content[{index}]", "unsupported_content")
-            elif is_unreadable(block):
-                refusal = f"this model reads text; send parts of the type text, not {block.get('type')!r}"
-                raise RequestRefusedError(refusal, f"{param}.content[{index}].type", "unsupported_content")
+        # A program sends the pictures of its history with each request, so too many of them must not end the
+        # conversation: the last ones are kept, and an earlier one is a line about it.
+        left, messages = MOST_PICTURES, list[Message]()
+        for message in reversed(self._messages):
+            latest_first = [(result.text, result.pictures) for result in reversed(message.results)]
+            kept: list[tuple[str, tuple[Picture, ...]]] = []
+            for text, pictures in (*latest_first, (message.text, message.pictures)):
+                dropped = max(0, len(pictures) - left)
+                left -= len(pictures) - dropped
+                lines = [*["[image, not shown]"] * dropped, text]
+                kept.append(("\n".join(lines) if dropped else text, pictures[dropped:]))
+            text, pictures = kept.pop()
+            pairs = zip(message.results, reversed(kept), strict=True)
+            results = tuple(replace(result, text=words, pictures=images) for result, (words, images) in pairs)
+            messages.insert(0, replace(message, text=text, pictures=pictures, results=results))
+        return (*system, *messages)
 
     def _read(self, content: object) -> tuple[str, tuple[Picture, ...]]:
         """Return the text of a content, and its pictures for a model that sees."""
@@ -476,41 +492,6 @@ class MessageHistory:
     def _joined_rules(self) -> str:
         rules, self._rules = self._rules, []
         return "\n\n".join(rules)
-
-    def _call(self, call: HistoryCall, index: int) -> ToolCall:
-        self._calls_made += 1
-        call_id = call.id or f"call_of_{len(self._messages)}_{index}"
-        sent_id = call_id
-        if self._numbers_calls:
-            call_id = f"call_{self._calls_made}"
-            # A client may omit the id in the call and still send it in the result, as it received it.
-            sent_id = call.id or call_id
-        elif any(other.id == call_id for other in self._open_calls):
-            call_id = f"{call_id}_{index}"
-        open_call = _OpenCall(sent_id, call_id, self._names.get(call.name) or safe_name(call.name))
-        self._open_calls.append(open_call)
-        arguments = self._arguments(call.arguments)
-        # n8n adds the call's id to the arguments; the model would read, and write, what it never wrote.
-        if call.id and arguments.get("id") == call.id and open_call.name not in self._takes_id:
-            arguments = {name: value for name, value in arguments.items() if name != "id"}
-        return ToolCall(open_call.id, open_call.name, arguments)
-
-    def _arguments(self, written: object) -> dict[str, Any]:
-        """Return the arguments of a call; a value that is not an object becomes the only argument."""
-        value = written
-        if isinstance(written, str):
-            written = value = written.strip()
-            try:
-                value = json.loads(written or "{}")
-            except (ValueError, RecursionError):
-                # A long text takes too long to repair.
-                self._repairable_chars -= len(written)
-                if self._repairable_chars >= 0:
-                    with suppress(UnreadableError):
-                        value = read_value(written).value
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        return {"arguments": value} if value else {}
 
     def _close_results(self) -> None:
         """End the results of a round: every call has one, in the order of the calls."""

@@ -42,7 +42,7 @@ from rkllm_mcp.sampling import Api, overrides_of
 _Metadata = Annotated[dict[str, str], Field(max_length=16)]
 # A tool of free text has this argument here.
 _INPUT = "input"
-_PREFIX = "resp_"
+RESPONSE_PREFIX = "resp_"
 _CALLS = ("function_call", "custom_tool_call")
 # A call of a server's tool, which has its result with it.
 _SERVER_CALL = "mcp_call"
@@ -229,17 +229,6 @@ class InputItems(api.ResponsePart):
     has_more: bool
 
 
-def page_of(items: Sequence[Json], response_id: str, *, newest_first: bool, limit: int, after: str) -> InputItems:
-    """Return a page of the items of a request; one without an id gets one by its place."""
-    name = response_id.removeprefix(_PREFIX)
-    entries = [{"id": f"in_{name}_{index}", **item} for index, item in enumerate(items)]
-    entries = entries[::-1] if newest_first else entries
-    start = next((index + 1 for index, item in enumerate(entries) if item["id"] == after), 0)
-    page = entries[start : start + limit]
-    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return InputItems(object="list", data=page, first_id=first, last_id=last, has_more=len(entries) > start + limit)
-
-
 def events_of(response: Json) -> list[str]:
     """Return the events of a stored response: its beginning, its items as wholes, and its end."""
     started: Json = {**response, "status": "in_progress", "output": [], "usage": None}
@@ -269,17 +258,20 @@ class StoredItems:
     output: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
 
-def referenced_responses(body: ResponsesBody) -> list[str]:
-    """Return the ids of the responses to which the items belong that the input refers to."""
-    item_ids = (item.id for item in body.items() if item.type == "item_reference" and item.id)
-    return list(dict.fromkeys(_PREFIX + item_id.partition("_")[2].partition("_")[0] for item_id in item_ids))
-
-
 def responses_request(body: ResponsesBody, stored: StoredItems, context: RequestContext) -> ChatRequest:
     """Return the request of a body; a RequestRefusedError names a field that cannot be honoured."""
     api.refuse_impossible(body)
     declared, servers, hosted = _split_tools(body.all_tools)
-    declared, mode, forced = _choice(body.tool_choice, declared, servers)
+    choice, forced = body.tool_choice, None
+    mode: ToolMode | None = None if isinstance(choice, ResponsesChoice) else choice
+    if isinstance(choice, ResponsesChoice) and choice.type == "allowed_tools":
+        names = {str(tool.get("name")) for tool in choice.tools or ()}
+        declared, mode = allowed_tools(declared, names, choice.mode or "auto")
+    elif isinstance(choice, ResponsesChoice):
+        is_server = choice.type == "mcp" and choice.server_label in servers
+        if not (is_server or choice.type in ("function", "custom")):
+            raise hosted_tool(choice.type, "tool_choice.type")
+        forced = choice.name or ""
     tools = client_tools(declared, servers, hosted)
     host_tools = context.runs_host_tools(tools, True if servers else body.mcp)
     history = MessageHistory(tools, context)
@@ -288,8 +280,16 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
         raise RequestRefusedError(message, "max_tool_calls", "unsupported_parameter")
     for rule in (body.instructions, api.LENGTHS[body.text.verbosity if body.text else None]):
         history.add_system(rule or "")
+    # Only items that this service stored: their fields were checked then.
+    items = [(InputItem.model_validate(item), "previous_response_id") for item in stored.before]
+    for index, item in enumerate(body.items()):
+        param, output = f"input[{index}]", None
+        if item.type == "item_reference" and (output := stored.output.get(item.id or "")) is None:
+            message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
+            raise RequestRefusedError(message, f"{param}.id", "item_not_found")
+        items.append((item if output is None else InputItem.model_validate(output), param))
     # Thinking, and calls that a service has run itself, whose outcome is in its answer, are not read.
-    items = [(item, param) for item, param in _items(body, stored) if item.type in _READ]
+    items = [(item, param) for item, param in items if item.type in _READ]
     for index, (item, param) in enumerate(items):
         _add_item(history, item, param, is_question=index == len(items) - 1)
     if not body.input or history.is_empty:
@@ -317,6 +317,9 @@ def responses_request(body: ResponsesBody, stored: StoredItems, context: Request
 _FREE_TEXT: Json = {"type": "object", "properties": {_INPUT: {"type": "string"}}, "required": [_INPUT]}
 
 
+_BY_LABEL = "{} is not taken: a server of this service's configuration is named by server_label alone"
+
+
 def _split_tools(
     tools: Sequence[ResponsesTool],
 ) -> tuple[list[ToolDeclaration], dict[str, Sequence[str] | None], list[tuple[str, str]]]:
@@ -329,7 +332,12 @@ def _split_tools(
             allowed = tool.allowed_tools
             if isinstance(allowed, Mapping):
                 allowed = allowed.get("tool_names")
-            servers[_server(tool, where)] = None if allowed is None else [str(entry) for entry in allowed]
+            for key in ("server_url", "connector_id", "authorization", "headers"):
+                if getattr(tool, key):
+                    raise RequestRefusedError(_BY_LABEL.format(key), f"{where}.{key}", "unsupported_parameter")
+            if not tool.server_label:
+                raise RequestRefusedError("a server has a name; send server_label", f"{where}.server_label")
+            servers[tool.server_label] = None if allowed is None else [str(entry) for entry in allowed]
             continue
         if tool.type not in ("function", "custom"):
             hosted.append((tool.type, f"{where}.type"))
@@ -352,47 +360,6 @@ def _named_tools(tools: Sequence[ResponsesTool]) -> Iterator[tuple[str, Response
         for inner, member in enumerate(tool.tools or ()):
             name = "__".join(filter(None, (tool.name, member.name))) if member.name else ""
             yield f"{where}.tools[{inner}]", member, name
-
-
-def _server(tool: ResponsesTool, where: str) -> str:
-    for name in ("server_url", "connector_id", "authorization", "headers"):
-        if getattr(tool, name):
-            message = f"{name} is not taken: a server of this service's configuration is named by server_label alone"
-            raise RequestRefusedError(message, f"{where}.{name}", "unsupported_parameter")
-    if not tool.server_label:
-        raise RequestRefusedError("a server has a name; send server_label", f"{where}.server_label")
-    return tool.server_label
-
-
-def _choice(
-    choice: ToolMode | ResponsesChoice | None, declared: Sequence[ToolDeclaration], servers: Mapping[str, Any]
-) -> tuple[Sequence[ToolDeclaration], ToolMode | None, str | None]:
-    """Return the tools that a choice leaves, its mode, and the tool that it forces."""
-    if not isinstance(choice, ResponsesChoice):
-        return declared, choice, None
-    if choice.type == "allowed_tools":
-        names = {str(tool.get("name")) for tool in choice.tools or ()}
-        return *allowed_tools(declared, names, choice.mode or "auto"), None
-    is_server = choice.type == "mcp" and choice.server_label in servers
-    if not (is_server or choice.type in ("function", "custom")):
-        raise hosted_tool(choice.type, "tool_choice.type")
-    return declared, None, choice.name or ""
-
-
-def _items(body: ResponsesBody, stored: StoredItems) -> Iterator[tuple[InputItem, str]]:
-    """Yield the items to read, each with its field; a reference is what it refers to."""
-    for item in stored.before:
-        # Only items that this service stored: their fields were checked then.
-        yield InputItem.model_validate(item), "previous_response_id"
-    for index, item in enumerate(body.items()):
-        param = f"input[{index}]"
-        if item.type == "item_reference":
-            output = stored.output.get(item.id or "")
-            if output is None:
-                message = f"no item {item.id!r} is stored here; send the item itself, as with store = false"
-                raise RequestRefusedError(message, f"{param}.id", "item_not_found")
-            item = InputItem.model_validate(output)
-        yield item, param
 
 
 def _add_item(history: MessageHistory, item: InputItem, param: str, *, is_question: bool) -> None:
@@ -454,24 +421,51 @@ class ResponsesShape(ReplyShape):
         self._reply = reply
         self._number = 0
         self._tools = {name: tool for _, tool, name in _named_tools(body.all_tools)}
-        self._echo = {**_echo(body), "store": is_stored}
+        form = body.text.format if body.text and body.text.format else TextFormat(type="text")
+        choice, sampling = body.tool_choice, overrides_of(body, _APIS)
+        chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
+        tools: list[Json] = []
+        for tool in body.all_tools:
+            if tool.type == "function":
+                fields = tool.model_dump(include={"type", "name", "description", "parameters"})
+                tools.append({**fields, "strict": False})
+            else:
+                tools.append(tool.model_dump(exclude_none=True))
+        # The settings of the request, as the response repeats them.
+        self._echo: Json = {
+            "background": False,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "previous_response_id": body.previous_response_id,
+            "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
+            "service_tier": "default",
+            "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
+            "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
+            "tool_choice": chosen,
+            "tools": tools,
+            "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
+            "truncation": "disabled",
+            "user": None,
+            "store": is_stored,
+        }
 
     def begin(self) -> str:
         """Return the events before the first item."""
         response = self._response("in_progress", output=[])
         return self._event("created", response=response) + self._event("in_progress", response=response)
 
-    def opening(self, part: Part) -> str:
-        """Return the events before the first piece of an item."""
-        records = self._event("output_item.added", output_index=part.index, item=self._item(part, is_open=True))
-        if part.kind == "server_call":
-            records += self._of(part, "mcp_call.in_progress")
-        return records + self._content_event(part, "added", "")
-
     def piece(self, part: Part) -> str:
-        """Return the event of a piece."""
+        """Return the event of a piece, after those that begin its item for the first one."""
+        records = ""
+        if len(part.pieces) == 1:
+            records = self._event("output_item.added", output_index=part.index, item=self._item(part, is_open=True))
+            if part.kind == "server_call":
+                records += self._of(part, "mcp_call.in_progress")
+            records += self._content_event(part, "added", "")
         extra: Json = {"logprobs": []} if part.kind == "text" else {}
-        return self._of(part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1]))
+        return records + self._of(part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1]))
 
     def closing(self, part: Part) -> str:
         """Return the events after the last piece of an item."""
@@ -571,7 +565,7 @@ class ResponsesShape(ReplyShape):
         return tool.name, {"namespace": full_name.removesuffix(f"__{tool.name}")}
 
     def _id(self, part: Part) -> str:
-        return f"{self._shape(part).prefix}_{self._reply.id.removeprefix(_PREFIX)}_{part.index}"
+        return f"{self._shape(part).prefix}_{self._reply.id.removeprefix(RESPONSE_PREFIX)}_{part.index}"
 
     def _content_event(self, part: Part, moment: str, text: str) -> str:
         """Return the event around the part of an item; empty if its items have no parts."""
@@ -593,34 +587,3 @@ def _content_part(kind: PartKind, text: str) -> Json:
     if kind == "thinking":
         return {"type": "summary_text", "text": text}
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _echo(body: ResponsesBody) -> Json:
-    """Return the settings of a request as the response repeats them."""
-    form = body.text.format if body.text and body.text.format else TextFormat(type="text")
-    choice, sampling = body.tool_choice, overrides_of(body, _APIS)
-    chosen = choice.model_dump(exclude_none=True) if isinstance(choice, ResponsesChoice) else choice or "auto"
-    tools: list[Json] = []
-    for tool in body.all_tools:
-        if tool.type == "function":
-            fields = tool.model_dump(include={"type", "name", "description", "parameters"})
-            tools.append({**fields, "strict": False})
-        else:
-            tools.append(tool.model_dump(exclude_none=True))
-    return {
-        "background": False,
-        "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
-        "metadata": body.metadata or {},
-        "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
-        "service_tier": "default",
-        "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
-        "text": {"format": form.model_dump(by_alias=True, exclude_none=True)},
-        "tool_choice": chosen,
-        "tools": tools,
-        "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
-        "truncation": "disabled",
-        "user": None,
-    }

@@ -78,11 +78,6 @@ class ResponseFormat:
             f"{to_json(compact_schema(self.schema))}{purpose}]"
         )
 
-    def retry_instruction(self, mismatch: FormatMismatchError) -> str:
-        """Return the note for the second attempt."""
-        form = "JSON" if self.text is None else "text"
-        return f"[That answer cannot be used: {mismatch}. Answer again with the {form} and nothing else.]"
-
     def read(self, text: str) -> str:
         """Return the text of an answer; a FormatMismatchError if it is not JSON, or does not match the form."""
         form = self.text
@@ -101,7 +96,16 @@ class ResponseFormat:
             written: Any = json.loads(text, parse_constant=no_constant)
             self._check(written)
         except (ValueError, RecursionError, FormatMismatchError):
-            value = _value_in(text)
+            # The whole text, or an object within other text.
+            begin, end = text.find("{"), text.rfind("}") + 1
+            value: Any = None
+            for candidate in filter(None, (text, text[begin:end] if 0 <= begin < end else "")):
+                with suppress(UnreadableError):
+                    value = read_value(candidate).value
+                if isinstance(value, (dict, list)):
+                    break
+            else:
+                raise FormatMismatchError("it is not valid JSON") from None
             if self.schema is not None and isinstance(value, dict):
                 # Of a mismatch the check reports the problem in full.
                 with suppress(MismatchError):
@@ -149,17 +153,3 @@ class SchemaCheck:
             self._good.move_to_end(key)
             if len(self._good) > self.most_schemas:
                 self._good.popitem(last=False)
-
-
-def _value_in(text: str) -> Any:
-    """Return the value in an answer: the whole text, or an object within other text."""
-    begin, end = text.find("{"), text.rfind("}") + 1
-    object_alone = text[begin:end] if 0 <= begin < end else ""
-    for candidate in filter(None, (text, object_alone)):
-        try:
-            value = read_value(candidate).value
-        except UnreadableError:
-            continue
-        if isinstance(value, (dict, list)):
-            return cast("Any", value)
-    raise FormatMismatchError("it is not valid JSON")

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rkllm_mcp.completions.chat_completions import ChatShape
 from rkllm_mcp.completions.reply import Reply
 from rkllm_mcp.events import Event, Text, Thinking
-from rkllm_mcp.surfaces.http.streaming import ReplyWriter
+from rkllm_mcp.surfaces.http.streaming import EventStream, ReplyWriter
 
 
 def chunks(events: Sequence[Event], *, with_usage: bool = False) -> list[str]:
     reply = Reply("chatcmpl-1", 'a "model"\\', with_events=True, created=1)
-    records = (
-        ReplyWriter(reply, ChatShape(reply, with_usage=with_usage)).records(events).encode("utf-8", "replace").decode()
-    )
-    first, *others, end = records.split("\n\n")
+    sent: list[bytes] = []
+    stream = cast("EventStream", SimpleNamespace(feed=sent.append))
+    ReplyWriter(reply, ChatShape(reply, with_usage=with_usage), stream).feed(events)
+    first, *others, end = b"".join(sent).decode().split("\n\n")
     assert json.loads(first.removeprefix("data: "))["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert end == ""
     return [each.removeprefix("data: ") for each in others]

@@ -98,7 +98,10 @@ class HeldBody:
         size = size if size > UNCOUNTED_BYTES else 0
         freed, self.size = self.size - size, min(self.size, size)
         if freed > 0:
-            self._admission.on_release(self.key, freed)
+            self._admission.bodies.give_back(self.key, freed)
+            if self._admission.trim_timer is None:
+                loop = asyncio.get_running_loop()
+                self._admission.trim_timer = loop.call_later(TRIM_AFTER_S, self._admission.trim)
 
 
 class Admission:
@@ -114,7 +117,7 @@ class Admission:
         self._turns: OrderedDict[str, deque[anyio.Event]] = OrderedDict()
         self._owners = set[str]()
         self._is_busy = False
-        self._trim_timer: asyncio.TimerHandle | None = None
+        self.trim_timer: asyncio.TimerHandle | None = None
 
     async def hold(self, key: str, size: int, limit: int) -> HeldBody:
         """Wait for the room of a body of ``size`` bytes; ``limit`` is the longest body of the service.
@@ -126,12 +129,6 @@ class Admission:
             return HeldBody(self, key, 0)
         await self.bodies.take(key, size, BODIES_PER_KEY * limit, BODIES * limit, WAIT_S)
         return HeldBody(self, key, size)
-
-    def on_release(self, key: str, size: int) -> None:
-        """Note that a body is not held any more; called by ``HeldBody``."""
-        self.bodies.give_back(key, size)
-        if self._trim_timer is None:
-            self._trim_timer = asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
 
     @asynccontextmanager
     async def receiving(self, key: str, size: int) -> AsyncGenerator[None, None]:
@@ -163,32 +160,28 @@ class Admission:
             began = time.monotonic()
             return function(), time.monotonic() - began
 
-        await self._turn(key, is_owners=is_owners)
+        if self._is_busy:
+            turn = anyio.Event()
+            self._turns.setdefault(key, deque()).append(turn)
+            if is_owners:
+                self._owners.add(key)
+                self._turns.move_to_end(key, last=False)
+            try:
+                await turn.wait()
+            except BaseException:
+                if turn.is_set():
+                    self._pass_turn()
+                else:
+                    self._turns[key].remove(turn)
+                    if not self._turns[key]:
+                        del self._turns[key]
+                raise
+        self._is_busy = True
         try:
             # After the prompt of an answer at most, which takes the same thread.
             return await run_costly(time_call)
         finally:
             self._pass_turn()
-
-    async def _turn(self, key: str, *, is_owners: bool) -> None:
-        if not self._is_busy:
-            self._is_busy = True
-            return
-        turn = anyio.Event()
-        self._turns.setdefault(key, deque()).append(turn)
-        if is_owners:
-            self._owners.add(key)
-            self._turns.move_to_end(key, last=False)
-        try:
-            await turn.wait()
-        except BaseException:
-            if turn.is_set():
-                self._pass_turn()
-            else:
-                self._turns[key].remove(turn)
-                if not self._turns[key]:
-                    del self._turns[key]
-            raise
 
     def _pass_turn(self) -> None:
         """Pass the turn on to the next key of the round."""
@@ -202,13 +195,13 @@ class Admission:
             if key in self._owners:
                 self._turns.move_to_end(key, last=False)
 
-    def _trim(self) -> None:
+    def trim(self) -> None:
         """Give memory back to the system that is not used any more.
 
         Errors that went through task groups refer to themselves and so keep the texts of their requests until they are
         collected. Freed memory is kept by glibc for the arena of each thread.
         """
-        self._trim_timer = None
+        self.trim_timer = None
         gc.collect()
         if (malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
             malloc_trim(0)

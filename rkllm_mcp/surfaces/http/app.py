@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from rkllm_mcp.surfaces.http import (
     approvals,
@@ -92,13 +93,7 @@ def create_app(
     app.router.redirect_slashes = False
     app.state.service = service
     app.state.routes = tuple(routes)
-
-    async def route_request(scope: Scope, receive: Receive, send: Send) -> None:
-        # The router alone: Starlette's own answers to errors have another shape, and the gate has all of ours.
-        scope["app"] = app
-        await app.router(scope, receive, send)
-
-    return RequestMiddleware(route_request, service, [route.path for route in routes if route.is_open])
+    return RequestMiddleware(app, service, [route.path for route in routes if route.is_open])
 
 
 async def _dispatch(
@@ -110,4 +105,12 @@ async def _dispatch(
         allowed = {*methods, "HEAD"} if "GET" in methods else {*methods}
         raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
     check_rights(rights, method, path, request.state.rights)
-    return await methods[method].response(request)
+    route = methods[method]
+    reply = await route.handler(request)
+    if isinstance(reply, Response):
+        return reply
+    # A body becomes JSON with the status of the first answer, None an empty reply.
+    status = route.answers[0].status
+    if reply is None:
+        return Response(status_code=status)
+    return JSONResponse(reply.model_dump(mode="json") if isinstance(reply, BaseModel) else reply, status)

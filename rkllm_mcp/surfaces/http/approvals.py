@@ -21,6 +21,8 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import tenant_of
 
+_GONE = "no question {!r} waits (any more); GET /v1/questions lists those that do"
+
 
 class Waiting(DocumentedModel):
     """The questions that wait, oldest first."""
@@ -70,9 +72,9 @@ async def decide(request: Request) -> Decided:
     body = await bodies.read(request, DecisionBody)
     app, question_id = tenant_of(request).app, request.path_params["id"]
     if not isinstance((await _open(app)).get(question_id), Approval):
-        raise _gone(question_id)
+        raise HTTPError(404, _GONE.format(question_id))
     if not await _is_first(app, question_id, body.decision):
-        raise _gone(question_id)
+        raise HTTPError(404, _GONE.format(question_id))
     app.pending.respond(question_id, body.decision)
     return Decided(id=question_id, decision=body.decision)
 
@@ -84,13 +86,13 @@ async def fill(request: Request) -> Answered:
     app, question_id = tenant_of(request).app, request.path_params["id"]
     form, content = (await _open(app)).get(question_id), dict[str, Any]()
     if not isinstance(form, Elicitation):
-        raise _gone(question_id)
+        raise HTTPError(404, _GONE.format(question_id))
     if body.action == "accept" and not form.url:
         content = complete_content(form.schema, body.content)
         for name, problem in field_problems(form.schema, content).items():
             raise HTTPError(422, problem, param=f"content.{name}")
     if not await _is_first(app, question_id, {"action": body.action, "content": content}):
-        raise _gone(question_id)
+        raise HTTPError(404, _GONE.format(question_id))
     app.pending.respond(question_id, ElicitationAnswer(body.action, content))
     return Answered(id=question_id, action=body.action)
 
@@ -118,7 +120,3 @@ async def _is_first(app: App, question_id: str, answer: object) -> bool:
         is_first = None
     # A question that is not stored is known at its board only.
     return is_own if is_first is None else is_first
-
-
-def _gone(question_id: str) -> HTTPError:
-    return HTTPError(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")

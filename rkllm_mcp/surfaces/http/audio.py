@@ -6,7 +6,7 @@ Recordings are neither stored nor logged. WAV is read here; other formats by a p
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -30,9 +30,7 @@ from rkllm_mcp.speech.audio import (
     read_recording,
 )
 from rkllm_mcp.speech.engines import (
-    NoTranslationError,
     Speaker,
-    SpeechError,
     SpokenText,
     recogniser_of,
     speaker_of,
@@ -203,37 +201,8 @@ async def _text_of(request: Request, *, into_english: bool = False) -> Response:
     if fields.stream == "true":
         return EventStream(partial(_recognise, service, hearing))
     pieces = await while_connected(request, partial(_recognise, service, hearing))
-    task, language = ("translate", "english") if into_english else ("transcribe", fields.language)
-    return _written(fields.response_format, pieces, sound, task, language)
-
-
-async def _recognise(service: ServiceState, hearing: Hearing, stream: EventStream | None = None) -> list[SpokenText]:
-    """Return the pieces of a recording, which go to a stream as they come."""
-    spoken: list[SpokenText] = []
-    async with service.speech:
-        try:
-            async with hearing() as pieces:
-                async for piece in pieces:
-                    spoken.append(piece)
-                    if stream is not None:
-                        delta = {"type": "transcript.text.delta", "delta": piece.text}
-                        stream.feed(records([json.dumps(delta, ensure_ascii=False)]))
-        except SpeechError as error:
-            raise _failed(error) from None
-    if stream is not None:
-        last_record = {"type": "transcript.text.done", "text": "".join(piece.text for piece in spoken).strip()}
-        stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
-    return spoken
-
-
-def _failed(error: SpeechError) -> HTTPError:
-    if isinstance(error, NoTranslationError):
-        return HTTPError(501, str(error), code="not_offered")
-    return HTTPError(502, str(error), code="speech_program")
-
-
-def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, task: str, language: str) -> Response:
     text = "".join(piece.text for piece in pieces).strip()
+    form = fields.response_format
     if form == "json":
         return JSONResponse({"text": text, "usage": {"type": "duration", "seconds": round(sound.seconds, 1)}})
     if form == "text":
@@ -244,6 +213,7 @@ def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, task:
             {"id": index, "start": start, "end": end, "text": words} for index, (start, end, words) in enumerate(spans)
         ]
         duration = round(sound.seconds, 3)
+        task, language = ("translate", "english") if into_english else ("transcribe", fields.language)
         body = {"task": task, "language": language, "duration": duration, "text": text, "segments": segments}
         return JSONResponse(body)
     point = "," if form == "srt" else "."
@@ -253,6 +223,21 @@ def _written(form: TextFormat, pieces: Sequence[SpokenText], sound: Sound, task:
         blocks.append("\n".join([str(number), *lines] if form == "srt" else lines))
     media = "text/vtt" if form == "vtt" else "application/x-subrip"
     return PlainTextResponse("\n\n".join(blocks) + "\n", media_type=media)
+
+
+async def _recognise(service: ServiceState, hearing: Hearing, stream: EventStream | None = None) -> list[SpokenText]:
+    """Return the pieces of a recording, which go to a stream as they come."""
+    spoken: list[SpokenText] = []
+    async with service.speech, hearing() as pieces:
+        async for piece in pieces:
+            spoken.append(piece)
+            if stream is not None:
+                delta = {"type": "transcript.text.delta", "delta": piece.text}
+                stream.feed(records([json.dumps(delta, ensure_ascii=False)]))
+    if stream is not None:
+        last_record = {"type": "transcript.text.done", "text": "".join(piece.text for piece in spoken).strip()}
+        stream.feed(records([json.dumps(last_record, ensure_ascii=False)]))
+    return spoken
 
 
 def _time(seconds: float, point: str) -> str:
@@ -305,19 +290,13 @@ async def speak(request: Request) -> Response:
 
 async def _speak(service: ServiceState, speaker: Speaker, sentence: str, voice: str, speed: float) -> Sound:
     async with service.speech:
-        try:
-            return await speaker.speak(sentence, voice, speed)
-        except SpeechError as error:
-            raise _failed(error) from None
+        return await speaker.speak(sentence, voice, speed)
 
 
 @Route("GET", "/v1/audio/voices", answers=(RouteResponse(Voices),), problems=(501, 502))
 async def voices(request: Request) -> Voices:
     """The voices of the program that speaks."""
     speaker = _speaker(request)
-    try:
-        engine_voices = await while_connected(request, speaker.voices)
-    except SpeechError as error:
-        raise _failed(error) from None
+    engine_voices = await while_connected(request, speaker.voices)
     shown_voices = [VoiceShown(name=voice.name, languages=[*voice.languages]) for voice in engine_voices]
     return Voices(voices=shown_voices, formats=[*FORMATS])

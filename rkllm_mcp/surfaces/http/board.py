@@ -88,7 +88,17 @@ async def readyz(request: Request) -> dict[str, Any]:
         raise HTTPError(503, message, code="clock_behind", retry_after_s=RETRY_AFTER_S)
     # Answers go on without storage, so this is not a reason to send requests elsewhere.
     failing = (tenant.app.store.failing for tenant in service.tenants.by_name.values())
-    problem = next((error.cause for error in failing if error is not None), "") or await _missing_tables(service)
+    problem = next((error.cause for error in failing if error is not None), "")
+    for tenant in service.tenants.by_name.values() if not problem else ():
+        # Another program may have changed its database.
+        try:
+            missing = await tenant.app.store.database.missing_tables()
+        except StoreError as error:
+            problem = error.cause
+        else:
+            problem = f"the database has no table {', '.join(missing)}" if missing else ""
+        if problem:
+            break
     behind = [await tenant.app.store.behind() for tenant in service.tenants.by_name.values()]
     readiness: dict[str, Any] = {"status": "ok"}
     if problem:
@@ -96,18 +106,6 @@ async def readyz(request: Request) -> dict[str, Any]:
     if entries := sum(outbox.entries for outbox in behind):
         readiness["behind"] = {"entries": entries, "seconds": max(outbox.seconds for outbox in behind)}
     return readiness
-
-
-async def _missing_tables(service: ServiceState) -> str:
-    """Return what is wrong with the database of a tenant, which another program may have changed; empty if nothing."""
-    for tenant in service.tenants.by_name.values():
-        try:
-            missing = await tenant.app.store.database.missing_tables()
-        except StoreError as error:
-            return error.cause
-        if missing:
-            return f"the database has no table {', '.join(missing)}"
-    return ""
 
 
 @dataclass(eq=False)
@@ -248,34 +246,6 @@ class Me(DocumentedModel):
     settings: dict[str, str] = Field(description="What the client has chosen on the page, by name.")
 
 
-@Route("GET", "/v1/board", answers=(RouteResponse(Board),))
-async def board(request: Request) -> dict[str, Any]:
-    """State of the board."""
-    service = service_of(request)
-    model_host, usage, scheduler = service.model_host, service.usage[request.state.tenant], service.tenants.scheduler
-    now = await anyio.to_thread.run_sync(read_gauges)
-    engine = model_host.npu.engine if model_host.npu else None
-    return shown(
-        Board,
-        usage,
-        npu_load=now.npu_load,
-        temperature_c=now.temperature_c,
-        memory={
-            "total_mb": None if now.memory_total is None else now.memory_total // MEBIBYTE,
-            "available_mb": None if now.memory_available is None else now.memory_available // MEBIBYTE,
-        },
-        model=model_host.name,
-        runtime=engine.version or "" if engine else "",
-        emulated=model_host.is_emulated,
-        context_tokens=model_host.listing.context_tokens,
-        worker_restarts=engine.supervisor.restarts if engine else 0,
-        queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
-        stopping=engine is not None and engine.is_stopping,
-        uptime_s=round(time.monotonic() - service.started, 1),
-        compared=None if request.state.tenant else (await _compared(service)).model_dump(),
-    )
-
-
 @dataclass(eq=False)
 class FileDigests:
     """SHA-256 of files of gigabytes, each read once by a thread of its own."""
@@ -305,18 +275,44 @@ class FileDigests:
 _DIGESTS = FileDigests()
 
 
-async def _compared(service: ServiceState) -> BoardCompared:
-    npu = service.model_host.npu
-    folder = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(service.model_host.name)
-    limits, _ = store_limits(service.config)
-    return BoardCompared(
-        time=time.time(),
-        version=__version__,
-        model_bytes=folder.size_bytes if folder is not None else 0,
-        model_digest=_DIGESTS.find(npu.model.file.resolve()) if npu is not None else "",
-        template=folder.family if folder is not None else "",
-        servers=sorted(server.name for server in service.config.active_servers),
-        limits={name: json.dumps(value) for name, value in limits.as_settings().items()},
+@Route("GET", "/v1/board", answers=(RouteResponse(Board),))
+async def board(request: Request) -> dict[str, Any]:
+    """State of the board."""
+    service = service_of(request)
+    model_host, usage, scheduler = service.model_host, service.usage[request.state.tenant], service.tenants.scheduler
+    now = await anyio.to_thread.run_sync(read_gauges)
+    engine = model_host.npu.engine if model_host.npu else None
+    compared: dict[str, Any] | None = None
+    if not request.state.tenant:
+        folder = (await anyio.to_thread.run_sync(service.tenants.list_models, OWNER)).get(model_host.name)
+        limits, _ = store_limits(service.config)
+        compared = {
+            "time": time.time(),
+            "version": __version__,
+            "model_bytes": folder.size_bytes if folder is not None else 0,
+            "model_digest": _DIGESTS.find(model_host.npu.model.file.resolve()) if model_host.npu is not None else "",
+            "template": folder.family if folder is not None else "",
+            "servers": sorted(server.name for server in service.config.active_servers),
+            "limits": {name: json.dumps(value) for name, value in limits.as_settings().items()},
+        }
+    return shown(
+        Board,
+        usage,
+        npu_load=now.npu_load,
+        temperature_c=now.temperature_c,
+        memory={
+            "total_mb": None if now.memory_total is None else now.memory_total // MEBIBYTE,
+            "available_mb": None if now.memory_available is None else now.memory_available // MEBIBYTE,
+        },
+        model=model_host.name,
+        runtime=engine.version or "" if engine else "",
+        emulated=model_host.is_emulated,
+        context_tokens=model_host.listing.context_tokens,
+        worker_restarts=engine.supervisor.restarts if engine else 0,
+        queue={"waiting": scheduler.waiting(), "running": scheduler.running()},
+        stopping=engine is not None and engine.is_stopping,
+        uptime_s=round(time.monotonic() - service.started, 1),
+        compared=compared,
     )
 
 

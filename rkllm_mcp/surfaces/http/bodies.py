@@ -18,7 +18,7 @@ from collections import Counter
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import from_json
 from starlette.requests import Request
 
 from rkllm_base import uploads
@@ -125,7 +125,18 @@ def refusal(error: ValidationError, value: Any) -> HTTPError:
     if error.error_count() > _MOST_ERRORS:
         return HTTPError(422, f"the body is wrong in {error.error_count():,} places; send a part of it to learn where")
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    paths = [_path_of(detail, value) for detail in details]
+    # The ways to the fields through the value, without the names of unions and types that pydantic puts into them.
+    paths: list[list[str | int]] = []
+    for detail in details:
+        inner, path, is_missing = value, list[str | int](), detail["type"] == "missing"
+        for index, step in enumerate(detail["loc"]):
+            try:
+                inner = inner[step]
+            except (LookupError, TypeError):
+                if not is_missing or index < len(detail["loc"]) - 1:
+                    continue
+            path.append(step)
+        paths.append(path)
     # Of a union every member complains. What was meant is the one that got furthest into the value, with the least to
     # say; its name is what the place leaves out.
     members = [
@@ -258,16 +269,3 @@ def _has_infinity(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_has_infinity, cast("list[Any]", value)))
     return isinstance(value, float) and math.isinf(value)
-
-
-def _path_of(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
-    """The way to the field through ``value``, without the names of unions and of types that pydantic puts into it."""
-    path: list[str | int] = []
-    for index, step in enumerate(detail["loc"]):
-        try:
-            value = value[step]
-        except (LookupError, TypeError):
-            if detail["type"] != "missing" or index < len(detail["loc"]) - 1:
-                continue
-        path.append(step)
-    return tuple(path)

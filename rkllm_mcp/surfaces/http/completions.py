@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,6 @@ from rkllm_mcp.completions.anthropic import (
     MessagesBody,
     MessagesReply,
     MessagesShape,
-    MessagesThread,
     TokenCount,
     messages_request,
     thread_items,
@@ -36,6 +35,7 @@ from rkllm_mcp.completions.chat_completions import (
     ChatCompletionChunk,
     ChatShape,
     CompletionBody,
+    StreamOptions,
     TextCompletion,
     TextShape,
     chat_request,
@@ -46,6 +46,7 @@ from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.reply import Reply, ReplyShape, new_id
 from rkllm_mcp.completions.request import ChatRequest, RequestContext, RequestRefusedError
 from rkllm_mcp.completions.responses import (
+    RESPONSE_PREFIX,
     InputItems,
     InputTokens,
     ResponseDeleted,
@@ -54,11 +55,9 @@ from rkllm_mcp.completions.responses import (
     ResponsesShape,
     StoredItems,
     events_of,
-    page_of,
-    referenced_responses,
     responses_request,
 )
-from rkllm_mcp.events import End, to_json
+from rkllm_mcp.events import to_json
 from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.surfaces.http import bodies, openai
@@ -103,6 +102,7 @@ def _answers(reply_model: Any, record: Any, says: str) -> tuple[RouteResponse, .
 
 _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 _DONE = "the last record is [DONE]."
+_NOT_STORED = "no response {!r} is stored here"
 
 
 @Route(
@@ -117,7 +117,7 @@ async def chat_completions(request: Request) -> Response:
     body = await bodies.read(request, ChatBody)
     await choose_model(request, body.model)
     reply = partial(Reply, new_id("chatcmpl-"), with_events=body.x_events is True)
-    shape = partial(ChatShape, with_usage=_with_usage(body))
+    shape = partial(ChatShape, with_usage=(body.stream_options or StreamOptions()).include_usage is True)
     return await answer(request, partial(chat_request, body), reply, shape, streams=body.stream is True)
 
 
@@ -136,7 +136,11 @@ async def completions(request: Request) -> Response:
         raise HTTPError(400, "several prompts are answered without a stream; leave stream out", param="prompt")
     reply, wholes = partial(Reply, new_id("cmpl-")), list[dict[str, Any]]()
     for prompt in body.prompts:
-        shape = partial(TextShape, echo=prompt if body.echo else "", with_usage=_with_usage(body))
+        shape = partial(
+            TextShape,
+            echo=prompt if body.echo else "",
+            with_usage=(body.stream_options or StreamOptions()).include_usage is True,
+        )
         read = partial(completion_request, body, prompt)
         response = await answer(
             request,
@@ -188,7 +192,7 @@ async def responses(request: Request) -> Response:
     return await answer(
         request,
         partial(responses_request, body, stored),
-        partial(Reply, new_id(f"resp_{id_prefix(request)}"), with_server_calls=True),
+        partial(Reply, new_id(f"{RESPONSE_PREFIX}{id_prefix(request)}"), with_server_calls=True),
         partial(ResponsesShape, body=body, is_stored=is_stored),
         streams=body.stream is True,
         finished=on_finish,
@@ -198,7 +202,10 @@ async def responses(request: Request) -> Response:
 
 async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
     """Return the stored items that a request refers to; an HTTPError 400 if they are not stored."""
-    response_ids, previous = referenced_responses(body), body.previous_response_id
+    # The id of an item contains that of its response.
+    item_ids = (item.id for item in body.items() if item.type == "item_reference" and item.id)
+    response_ids = dict.fromkeys(RESPONSE_PREFIX + item.partition("_")[2].partition("_")[0] for item in item_ids)
+    previous = body.previous_response_id
     if not response_ids and previous is None:
         return StoredItems()
     param = "input" if previous is None else "previous_response_id"
@@ -243,7 +250,7 @@ async def show_response(request: Request) -> object:
     app, response_id = tenant_of(request).app, request.path_params["id"]
     response = await app.store.responses.get(app.tenant, response_id)
     if response is None or not _is_response(response_id):
-        raise _no_response(response_id)
+        raise HTTPError(404, _NOT_STORED.format(response_id), param="id")
     query = bodies.query(request, RetrieveQuery)
     if not query.stream:
         return response
@@ -263,9 +270,17 @@ async def show_input_items(request: Request) -> InputItems:
     app, response_id = tenant_of(request).app, request.path_params["id"]
     items = await app.store.responses.input_items(app.tenant, response_id)
     if items is None or not _is_response(response_id):
-        raise _no_response(response_id)
+        raise HTTPError(404, _NOT_STORED.format(response_id), param="id")
     query = bodies.query(request, ItemsQuery)
-    return page_of(items, response_id, newest_first=query.order == "desc", limit=query.limit, after=query.after)
+    # One without an id gets one by its place.
+    name = response_id.removeprefix(RESPONSE_PREFIX)
+    entries = [{"id": f"in_{name}_{index}", **item} for index, item in enumerate(items)]
+    entries = entries[::-1] if query.order == "desc" else entries
+    start = next((index + 1 for index, item in enumerate(entries) if item["id"] == query.after), 0)
+    page = entries[start : start + query.limit]
+    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    has_more = len(entries) > start + query.limit
+    return InputItems(object="list", data=page, first_id=first, last_id=last, has_more=has_more)
 
 
 @Route("DELETE", "/v1/responses/{id}", answers=(RouteResponse(ResponseDeleted),), problems=(403, 404))
@@ -276,7 +291,7 @@ async def delete_response(request: Request) -> ResponseDeleted:
     if await app.store.responses.find_maker(app.tenant, response_id) not in (None, request.state.parent):
         check_own(request, "delete a response that another key made")
     if not await app.store.responses.delete(app.tenant, response_id):
-        raise _no_response(response_id)
+        raise HTTPError(404, _NOT_STORED.format(response_id), param="id")
     return ResponseDeleted(id=response_id, object="response", deleted=True)
 
 
@@ -291,7 +306,19 @@ async def messages(request: Request) -> Response:
     """Answer a conversation, as Anthropic's API does."""
     body = await _anthropic(request, MessagesBody)
     app, thread = tenant_of(request).app, body.thread
-    kept_thread = None if thread is None else await _kept_thread(app, thread)
+    kept_thread: KeptThread | None = None
+    if thread is not None and not app.config.service.history:
+        # After this code and the next one the SDKs' tool runners send the whole conversation, without a thread or as a
+        # new one.
+        message = "no thread is kept (history = false in [service]); send the whole conversation, without thread"
+        raise HTTPError(400, message, param="thread", code="thread_unsupported_request")
+    if thread is not None and thread.type == "continue":
+        previous = thread.previous_message_id or ""
+        items = None if _is_response(previous) else await app.store.responses.chain(app.tenant, previous)
+        if items is None:
+            message = f"no message {thread.previous_message_id!r} of a thread is kept here; send the whole conversation"
+            raise HTTPError(400, message, param="thread.previous_message_id", code="thread_not_found")
+        kept_thread = KeptThread.of(items)
 
     def on_finish(shape: ReplyShape) -> None:
         if thread is not None:
@@ -314,24 +341,6 @@ async def messages(request: Request) -> Response:
         heartbeat=_PING,
         finished=on_finish,
     )
-
-
-async def _kept_thread(app: App, thread: MessagesThread) -> KeptThread | None:
-    """Return the stored request of a thread that is continued.
-
-    The SDKs' tool runners send the whole conversation after these codes: without a thread, or as a new one.
-    """
-    if not app.config.service.history:
-        message = "no thread is kept (history = false in [service]); send the whole conversation, without thread"
-        raise HTTPError(400, message, param="thread", code="thread_unsupported_request")
-    if thread.type == "create":
-        return None
-    previous = thread.previous_message_id or ""
-    items = None if _is_response(previous) else await app.store.responses.chain(app.tenant, previous)
-    if items is None:
-        message = f"no message {thread.previous_message_id!r} of a thread is kept here; send the whole conversation"
-        raise HTTPError(400, message, param="thread.previous_message_id", code="thread_not_found")
-    return KeptThread.of(items)
 
 
 @Route(
@@ -402,15 +411,7 @@ async def _anthropic(request: Request, model: type[CountBodyT]) -> CountBodyT:
 
 def _is_response(kept_id: str | None) -> TypeGuard[str]:
     """Return True for the id of a response; the messages of threads are kept with them."""
-    return kept_id is not None and kept_id.startswith("resp_")
-
-
-def _no_response(response_id: str) -> HTTPError:
-    return HTTPError(404, f"no response {response_id!r} is stored here", param="id")
-
-
-def _with_usage(body: ChatBody | CompletionBody) -> bool:
-    return body.stream_options is not None and body.stream_options.include_usage is True
+    return kept_id is not None and kept_id.startswith(RESPONSE_PREFIX)
 
 
 async def answer(
@@ -441,11 +442,7 @@ async def answer(
         names={tool.name: tool.wire_name for tool in question.tools if tool.wire_name},
     )
     writer = ReplyWriter(reply, new_shape(reply))
-
-    async def make(stream: EventStream | None = None) -> None:
-        async with asked.held(lambda: asked is not None and asked.response != "") if asked else nullcontext():
-            await _make_reply(request, question, writer, stream, may_load=may_load, finished=finished)
-
+    make = partial(_make_reply, request, question, writer, asked, may_load=may_load, finished=finished)
     if streams:
         return EventStream(
             make,
@@ -462,7 +459,8 @@ async def _make_reply(
     request: Request,
     question: ChatRequest,
     writer: ReplyWriter,
-    stream: EventStream | None,
+    asked: RepeatableRequest | None,
+    stream: EventStream | None = None,
     *,
     may_load: bool,
     finished: Callable[[ReplyShape], None] | None,
@@ -471,38 +469,39 @@ async def _make_reply(
     # The first record is sent with the first part and not before: while nothing was sent, a failure has a status.
     writer.stream = stream
     service = service_of(request)
-    try:
-        async with (
-            queue_place(request, model=chosen_model(request), may_load=may_load) as queue_slot,
-            queue_slot.turn(writer),
-            meter_answer(service, request.state.tenant) as meter,
-        ):
-            tenant = request.state.tenant
-            await complete(
-                meter.tenant.app, service.conversation_cache, question, writer, [meter], tenant, writer.reply.begin
-            )
-        _check_end(writer.reply.end)
-    except (RequestRefusedError, HTTPError) as error:
-        if error.param:
-            error.param = question.field_names.get(error.param, error.param)
-        raise
-    if finished is not None:
-        finished(writer.shape)
-    if stream is not None:
-        stream.feed(writer.finish())
-
-
-def _check_end(end: End) -> None:
-    if end.reason in ("cancelled", "interrupted"):
-        raise HTTPError(503, "the answer was stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
-    if end.reason == "failed":
-        raise (
-            HTTPError(500, end.error or "the answer failed; ask again") if end.cause is None else problem_of(end.cause)
-        )
+    async with asked.held(lambda: asked.response != "") if asked else nullcontext():
+        try:
+            async with (
+                queue_place(request, model=chosen_model(request), may_load=may_load) as queue_slot,
+                queue_slot.turn(writer),
+                meter_answer(service, request.state.tenant) as meter,
+            ):
+                tenant = request.state.tenant
+                await complete(
+                    meter.tenant.app, service.conversation_cache, question, writer, [meter], tenant, writer.reply.begin
+                )
+            end, problem = writer.reply.end, None
+            if end.reason in ("cancelled", "interrupted"):
+                message = "the answer was stopped; ask again in a moment"
+                problem = HTTPError(503, message, retry_after_s=RETRY_AFTER_S)
+            elif end.reason == "failed" and end.cause is not None:
+                problem = problem_of(end.cause)
+            elif end.reason == "failed":
+                problem = HTTPError(500, end.error or "the answer failed; ask again")
+            if problem is not None:
+                raise problem
+        except (RequestRefusedError, HTTPError) as error:
+            if error.param:
+                error.param = question.field_names.get(error.param, error.param)
+            raise
+        if finished is not None:
+            finished(writer.shape)
+        if stream is not None:
+            stream.feed(writer.finish())
 
 
 async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
-    """Return the request that a body describes; a refusal is an HTTPError 400, 403 or 422."""
+    """Return the request that a body describes; a refusal is an HTTPError 400, 403, 422 or 502."""
     service, tenant = service_of(request), tenant_of(request)
     tenant_servers = tenant.section.mcp if tenant.section is not None else None
     may_use_tools = "tools" in tenant.rights
@@ -517,15 +516,10 @@ async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
         raise HTTPError(403, "this key may not use the host's tools; leave them out", param=param, code="key_purpose")
     if not question.servers:
         return question
-    await tenant.app.toolbox.wait(lambda server: math.inf if server.spec.name in question.servers else 0.0)
-    return replace(question, allowed_tools=tuple(_server_tools(tenant.app, question.servers)))
-
-
-def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iterator[str]:
-    """Yield the names of servers' tools; an HTTPError 400 or 502 if none exists."""
-    toolbox = app.toolbox
+    toolbox, allowed = tenant.app.toolbox, list[str]()
+    await toolbox.wait(lambda server: math.inf if server.spec.name in question.servers else 0.0)
     connections = {connection.spec.name: connection for connection in toolbox.connections}
-    for server, names in servers.items():
+    for server, names in question.servers.items():
         if server not in connections:
             server_names = ", ".join(connections) or "none"
             raise HTTPError(
@@ -539,4 +533,5 @@ def _server_tools(app: App, servers: Mapping[str, Sequence[str] | None]) -> Iter
         for name in tools if names is None else names:
             if name not in tools:
                 raise HTTPError(400, f"server {server!r} has no tool {name!r} that is on", param="tools")
-            yield tools[name]
+            allowed.append(tools[name])
+    return replace(question, allowed_tools=tuple(allowed))

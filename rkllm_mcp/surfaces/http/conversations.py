@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MARKDOWN = "text/markdown"
 # A picture of this address is always the same.
 _KEPT = "private, max-age=31536000, immutable"
+_MISSING = "there is no conversation {!r} here; GET /v1/conversations lists them"
 _EMPTY_TURN: dict[str, Any] = {"created": "", "events": [], "version": 1, "versions": 1, "ending": ""}
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _Number = Annotated[int, Field(le=10**9), BeforeValidator(whole)]
@@ -179,7 +180,7 @@ async def show(request: Request) -> object:
         content = await run_work(request, lambda: JSONResponse(_stored_json(stored, is_running=is_running)).body)
         return Response(bytes(content), media_type=JSON)
     if opened is None:
-        raise app.store.shared.catching_up or _missing(conversation_id)
+        raise app.store.shared.catching_up or HTTPError(404, _MISSING.format(conversation_id))
     # It is open and not stored: its turns with text.
     turns = [
         shown(TurnBody, message, **_EMPTY_TURN, pictures=[picture.digest for picture in message.pictures])
@@ -208,7 +209,7 @@ async def change(request: Request) -> object:
     held = service.answers.running(RunningAnswer(conversation_id, app.tenant, ""))
     with held if "system" in values else nullcontext():
         if not await app.store.conversations.change(app.tenant, conversation_id, values):
-            raise _missing(conversation_id)
+            raise HTTPError(404, _MISSING.format(conversation_id))
         if "system" in values:
             service.open_conversations.drop(app, conversation_id)
     if "settings" in values and (opened := service.open_conversations.get_open(app, conversation_id)) is not None:
@@ -271,7 +272,7 @@ async def delete(request: Request) -> None:
     await service_of(request).answers.stop(app, conversation_id)
     was_open = service_of(request).open_conversations.drop(app, conversation_id)
     if not await app.store.conversations.delete(app.tenant, conversation_id) and not was_open:
-        raise _missing(conversation_id)
+        raise HTTPError(404, _MISSING.format(conversation_id))
 
 
 @Route(
@@ -311,7 +312,7 @@ async def export(request: Request) -> Response:
     is_json = bodies.query(request, ExportQuery).format == "json"
     stored = await app.store.conversations.get(app.tenant, conversation_id)
     if stored is None:
-        raise _missing(conversation_id)
+        raise HTTPError(404, _MISSING.format(conversation_id))
     written = partial(exports.as_json, [stored]) if is_json else partial(exports.as_markdown, stored)
     text = await run_work(request, lambda: written().encode("utf-8", "replace"))
     file = f"conversation-{stored.id}.{'json' if is_json else 'md'}"
@@ -362,10 +363,6 @@ async def stream(request: Request) -> Response:
             await read(after, stream.write)
 
     return EventStream(write_events)
-
-
-def _missing(conversation_id: str) -> HTTPError:
-    return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
 
 def _stored_json(stored: StoredConversation, *, is_running: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rkllm_mcp import errors
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.completions.request import RequestRefusedError
 from rkllm_mcp.config.section import DocumentedModel
+from rkllm_mcp.speech.engines import NoTranslationError, SpeechError
 from rkllm_mcp.text import Language
 
 HEADER = "X-Request-Id"
@@ -223,6 +224,13 @@ _PROBLEMS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Callable[[
         lambda error: HTTPError(429 if error.status == 429 else 502, str(error), retry_after_s=error.retry_after_s),
     ),
     (errors.NotOfferedError, lambda error: HTTPError(404, str(error))),
+    (errors.QueueFullError, lambda error: HTTPError(429, str(error), retry_after_s=error.retry_after_s)),
+    (
+        errors.SchedulerClosedError,
+        lambda _: HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S),
+    ),
+    (NoTranslationError, lambda error: HTTPError(501, str(error), code="not_offered")),
+    (SpeechError, lambda error: HTTPError(502, str(error), code="speech_program")),
     (errors.ToolboxError, lambda error: HTTPError(502, str(error), code="tool_server")),
     (
         errors.StoreAwayError,
@@ -261,13 +269,11 @@ def unforeseen_message() -> str:
     return f"something went wrong inside the service{where}"
 
 
-def _not_offered(path: str) -> str:
-    """Return the sentence about an address of ``NOT_OFFERED``; empty for any other."""
-    for address, says in NOT_OFFERED.items():
-        pattern = re.escape(address).replace(r"\*", "[^/]+").replace(r"\$", r"\Z")
-        if re.match(rf"{pattern}(?:/|\Z)", path):
-            return says
-    return ""
+# The patterns of ``NOT_OFFERED`` with their sentences.
+_NOT_OFFERED = tuple(
+    (re.compile(re.escape(address).replace(r"\*", "[^/]+").replace(r"\$", r"\Z") + r"(?:/|\Z)"), says)
+    for address, says in NOT_OFFERED.items()
+)
 
 
 def response_to(error: BaseException, path: str = "", language: Language = "en", method: str = "POST") -> Response:
@@ -279,7 +285,7 @@ def response_to(error: BaseException, path: str = "", language: Language = "en",
         message = _SENTENCES.get(error.status_code, error.detail)
         status, headers = error.status_code, dict(error.headers or {})
         is_unknown = status == 404 or (status == 405 and method == "POST")
-        if is_unknown and (says := _not_offered(path)):
+        if is_unknown and (says := next((says for pattern, says in _NOT_OFFERED if pattern.match(path)), "")):
             # Where another route is at the address, its methods would be the wrong advice for what programs create.
             status, message, headers = 404, says, {}
         elif status == 404:

@@ -398,76 +398,68 @@ async def _make_detached_answer(
 async def _make_answer(
     request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
 ) -> None:
-    """Answer a request once, however often it is sent; see ``idempotency``."""
+    """Answer a request once, however often it is sent (see ``idempotency``), when its turn has come.
+
+    Its question is stored when it has a place in the queue.
+    """
     repeatable_request: RepeatableRequest = request.state.asked
-    async with repeatable_request.held(lambda: conversation.kept_turns > repeatable_request.request.position):
-        await _answer_in_turn(request, conversation, body, running, sink)
-
-
-async def _answer_in_turn(
-    request: Request, conversation: Conversation, body: ExecuteBody, running: RunningAnswer, sink: EventSink
-) -> None:
-    """Answer when the request's turn has come. Its question is stored when it has a place in the queue."""
     service, app = service_of(request), tenant_of(request).app
     asked = conversation.broken_off[0] if body.again else Message("user", body.message or "", pictures=body.pictures)
     question = asked.text
     draft: AnswerRecord | None = None
     is_refused = False
-    with service.answers.running(running):
-        try:
-            async with queue_place(request, model=chosen_model(request)) as queue_slot:
-                earlier_events = await _make_room(app, conversation, body)
-                service.open_conversations.put(app, conversation)
-                if body.store and app.config.service.history:
-                    secrets = tuple(body.tokens.values())
-                    draft = AnswerRecord(
-                        app.recorder,
-                        conversation,
-                        question,
-                        secrets,
-                        earlier_events=earlier_events,
-                        pictures=asked.pictures,
-                    )
-                    if not await draft.begin():
-                        service.open_conversations.drop(app, conversation.id)
-                        raise answer_under_way()  # noqa: TRY301
-                async with queue_slot.turn(sink), meter_answer(service, request.state.tenant) as meter:
-                    # The earlier part was counted when it came.
-                    if earlier_events:
-                        sink.feed(earlier_events)
-                    running.assistant = meter.tenant.app
-                    if missed := request.state.missed_model:
-                        sink.feed([status_line("other_model", missed=missed, name=service.model_host.name)])
-                    options = _answer_options(request, conversation, body, earlier_events, meter.tenant.app)
-                    options = replace(options, pictures=asked.pictures)
-                    checked_question = _question(conversation, body, question, earlier_events)
-                    await meter.tenant.app.answer(conversation, checked_question, sink, options, [meter])
-        except Exception:
-            # A reader that has left is told nothing: the question of a detached answer stays.
-            is_refused = not running.is_detached
-            raise
-        finally:
-            # An answer that began has saved its question itself.
-            if draft is not None and conversation.draft is not None and not conversation.unkept:
-                await draft.save("cancelled", is_refused=is_refused)
-            if body.replaces is not None and conversation.kept_turns <= body.replaces:
-                # The question before it is back in the store.
-                service.open_conversations.drop(app, conversation.id)
-    if running.scope.cancelled_caught:
-        if anyio.current_time() >= running.scope.deadline:
-            sink.feed([status_line("detached", minutes=f"{DETACHED_S / 60:.0f}")])
-        sink.feed([End("cancelled")])
-
-
-def _question(
-    conversation: Conversation, body: ExecuteBody, question: str, earlier_events: tuple[Event, ...]
-) -> str | PromptQuestion:
-    if body.prompt is not None:
-        return PromptQuestion(body.prompt.name, body.prompt.arguments)
-    if not earlier_events:
-        return question
-    questions = (message.text for message in reversed(conversation.messages) if message.role == "user")
-    return next(questions, "")
+    async with repeatable_request.held(lambda: conversation.kept_turns > repeatable_request.request.position):
+        with service.answers.running(running):
+            try:
+                async with queue_place(request, model=chosen_model(request)) as queue_slot:
+                    earlier_events = await _make_room(app, conversation, body)
+                    service.open_conversations.put(app, conversation)
+                    if body.store and app.config.service.history:
+                        secrets = tuple(body.tokens.values())
+                        draft = AnswerRecord(
+                            app.recorder,
+                            conversation,
+                            question,
+                            secrets,
+                            earlier_events=earlier_events,
+                            pictures=asked.pictures,
+                        )
+                        if not await draft.begin():
+                            service.open_conversations.drop(app, conversation.id)
+                            raise answer_under_way()  # noqa: TRY301
+                    async with queue_slot.turn(sink), meter_answer(service, request.state.tenant) as meter:
+                        # The earlier part was counted when it came.
+                        if earlier_events:
+                            sink.feed(earlier_events)
+                        running.assistant = meter.tenant.app
+                        if missed := request.state.missed_model:
+                            sink.feed([status_line("other_model", missed=missed, name=service.model_host.name)])
+                        options = _answer_options(request, conversation, body, earlier_events, meter.tenant.app)
+                        options = replace(options, pictures=asked.pictures)
+                        words: str | PromptQuestion = question
+                        if body.prompt is not None:
+                            words = PromptQuestion(body.prompt.name, body.prompt.arguments)
+                        elif earlier_events:
+                            users = (
+                                message.text for message in reversed(conversation.messages) if message.role == "user"
+                            )
+                            words = next(users, "")
+                        await meter.tenant.app.answer(conversation, words, sink, options, [meter])
+            except Exception:
+                # A reader that has left is told nothing: the question of a detached answer stays.
+                is_refused = not running.is_detached
+                raise
+            finally:
+                # An answer that began has saved its question itself.
+                if draft is not None and conversation.draft is not None and not conversation.unkept:
+                    await draft.save("cancelled", is_refused=is_refused)
+                if body.replaces is not None and conversation.kept_turns <= body.replaces:
+                    # The question before it is back in the store.
+                    service.open_conversations.drop(app, conversation.id)
+        if running.scope.cancelled_caught:
+            if anyio.current_time() >= running.scope.deadline:
+                sink.feed([status_line("detached", minutes=f"{DETACHED_S / 60:.0f}")])
+            sink.feed([End("cancelled")])
 
 
 async def _make_room(app: App, conversation: Conversation, body: ExecuteBody) -> tuple[Event, ...]:
@@ -512,7 +504,10 @@ async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conver
     conversation_id = body.conversation or request.headers.get(CONVERSATION)
     conversation = await conversations.find(app, conversation_id) if conversation_id else None
     if conversation is None and (history or not conversation_id):
-        conversation = conversations.begin(app, body.system, history)
+        # Not open before its answer has a place, so that a refused request evicts none.
+        conversation = app.new_conversation(body.system)
+        for message in history:
+            conversation.add(message)
         conversation.settings = body.settings.model_dump_json(exclude_none=True) if body.settings else ""
     if conversation is None:
         message = f"there is no conversation {conversation_id!r} here; leave it out to begin one, or send its history"

@@ -25,6 +25,7 @@ from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.text import language_of_header
 
 _Text = Annotated[str, Field(min_length=1, max_length=LONGEST_ROW)]
+_MISSING = "nothing is remembered under {!r}; GET /v1/memory lists the ids"
 
 
 class MemoryQuery(bodies.RequestBody):
@@ -134,7 +135,7 @@ async def change_memory(request: Request) -> object:
     except UsageError as error:
         raise HTTPError(409, str(error), param="text") from None
     if changed is None:
-        raise _missing(request)
+        raise HTTPError(404, _MISSING.format(row_id), param="id")
     before, row = changed
     if before.text != row.text:
         _erase_open(request, [before])
@@ -147,9 +148,10 @@ async def remove_memory(request: Request) -> None:
 
     What a person typed stays in its conversation, and older backups keep everything.
     """
-    removed = await tenant_of(request).app.store.memories.remove([request.path_params["id"]])
+    row_id = request.path_params["id"]
+    removed = await tenant_of(request).app.store.memories.remove([row_id])
     if not removed:
-        raise _missing(request)
+        raise HTTPError(404, _MISSING.format(row_id), param="id")
     _erase_open(request, removed)
 
 
@@ -220,8 +222,3 @@ def _erase_open(request: Request, rows: Sequence[MemoryRow]) -> None:
         if (opened := conversations.get_open(app, conversation_id)) is not None:
             for row in rows:
                 erase_row(opened, row.text)
-
-
-def _missing(request: Request) -> HTTPError:
-    row_id = request.path_params["id"]
-    return HTTPError(404, f"nothing is remembered under {row_id!r}; GET /v1/memory lists the ids", param="id")

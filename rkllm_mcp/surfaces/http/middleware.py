@@ -15,24 +15,25 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rkllm_base.addresses import is_loopback
 from rkllm_mcp.config.secrets import CONFIGURED, DEVICE_PREFIX, matches
 from rkllm_mcp.config.section import Right
 from rkllm_mcp.config.sections import RIGHTS, Config
 from rkllm_mcp.errors import ModelExchangeError, StoreError
-from rkllm_mcp.records import Device
 from rkllm_mcp.surfaces.http.admission import HeldBody
 from rkllm_mcp.surfaces.http.errors import HEADER, REQUEST_ID, HTTPError, begin_request, response_to
+from rkllm_mcp.surfaces.http.metrics import set_response
 from rkllm_mcp.surfaces.http.state import HELD_BODY, OWNER, SERVER_SEND, ServiceState
 from rkllm_mcp.surfaces.invitations import is_board
 from rkllm_mcp.surfaces.invocation import RefusalLog
@@ -65,12 +66,20 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     config, key = service.config, _key(headers)
     if service.terminal_key and secrets.compare_digest(key.encode(), service.terminal_key.encode()):
         return Principal(OWNER, TERMINAL, is_own=True)
+    device = None
     if key.startswith(DEVICE_PREFIX):
         device = await service.tenants.tenant(OWNER).app.store.devices.find(key)
-        left = _rights_left(device, config) if device is not None else ()
-        if device is not None and device.rights and left:
+    if device is not None:
+        # Those that the key of the configuration has that it comes from; none if that is gone.
+        above: Sequence[Right] = RIGHTS
+        if device.parent:
+            entries = config.service.owner_keys()
+            above = next((kept for entry, kept in entries if _name_of(entry) == device.parent), ())
+        given = device.rights or RIGHTS
+        left: tuple[Right, ...] = tuple(right for right in RIGHTS if right in given and right in above)
+        if device.rights and left:
             return Principal(OWNER, f"{PROGRAM}{device.id}", left, device.id)
-        if device is not None and left:
+        if left:
             return Principal(OWNER, f"{LINKED_DEVICE}{device.id}", left, device.id, is_own=left == RIGHTS)
     if not config.key_entries:
         return Principal(OWNER, "", is_own=True)
@@ -101,15 +110,6 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
     if not callers:
         raise HTTPError(401, "the key is not known here; 'rkllm-mcp config add-key' makes one")
     return callers[0]
-
-
-def _rights_left(device: Device, config: Config) -> tuple[Right, ...]:
-    """Return the rights of a device's key that the key of the configuration it comes from has; none if that is gone."""
-    rights: tuple[Right, ...] = tuple(right for right in RIGHTS if not device.rights or right in device.rights)
-    if not device.parent:
-        return rights
-    above = next((kept for entry, kept in config.service.owner_keys() if _name_of(entry) == device.parent), ())
-    return tuple(right for right in rights if right in above)
 
 
 def _name_of(entry: str) -> str:
@@ -180,6 +180,7 @@ _SECURITY = {
 }
 _EXPOSED = "X-Conversation-Id, X-Request-Id, X-Model, X-Board, Idempotent-Replayed, Retry-After"
 _METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
+_COUNTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _USUAL_HEADERS = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Request-Id"
 # The page's files, which need no key.
 _PAGE = "/static/"
@@ -196,7 +197,7 @@ ROUTE = "rkllm_mcp.route"
 class RequestMiddleware:
     """Middleware before the application: request id, Host, Origin, keys, CORS, headers and access log."""
 
-    def __init__(self, app: ASGIApp, service: ServiceState, open_paths: Collection[str]) -> None:
+    def __init__(self, app: Starlette, service: ServiceState, open_paths: Collection[str]) -> None:
         self._app = app
         self._service = service
         self._open_paths = frozenset(open_paths)
@@ -205,20 +206,20 @@ class RequestMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        # The router alone: Starlette's own answers to errors have another shape, and the gate has all of ours.
+        scope["app"] = self._app
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._app.router(scope, receive, send)
             return
         if not scope["path"].startswith(_PAGE):
             # A base address that ends in a slash makes slashes too many.
             scope["path"] = re.sub(r"/{2,}", "/", scope["path"]).rstrip("/") or "/"
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""), headers.get("traceparent", ""))
-        with self._service.observe(scope["method"], headers) as report:
-            await self._admit(scope, receive, send, headers, report)
-
-    async def _admit(
-        self, scope: Scope, receive: Receive, send: Send, headers: Headers, report: Callable[[str, int, float], None]
-    ) -> None:
+        # A client may call its method anything, and every name that is counted is kept.
+        method = scope["method"] if scope["method"] in _COUNTED_METHODS else "_OTHER"
+        # A path cannot write lines of its own into a log.
+        path = scope["path"].encode("unicode_escape").decode("ascii")[:200]
         origin: str | None = None
         started, status = time.monotonic(), 0
 
@@ -226,43 +227,55 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._complete(MutableHeaders(scope=message), scope["path"], origin)
+                answer_headers = MutableHeaders(scope=message)
+                answer_headers[HEADER] = REQUEST_ID.get()
+                for name, value in _SECURITY.items():
+                    answer_headers.setdefault(name, value)
+                # Replies are private to the caller; the page's files are revalidated each time.
+                caching = "no-cache" if scope["path"].startswith(_PAGE) else "no-store"
+                answer_headers.setdefault("Cache-Control", caching)
+                answer_headers.add_vary_header("Origin")
+                if origin is not None:
+                    answer_headers["Access-Control-Allow-Origin"] = origin
+                    answer_headers["Access-Control-Expose-Headers"] = _EXPOSED
             await send(message)
 
-        try:
-            check_host(headers, self._service.config)
-            origin = allowed_origin(headers, self._service.config)
-            if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
-                await _preflight(headers)(scope, receive, send_counted)
-                return
-            caller = await self._caller(scope["method"], scope["path"], headers)
-            scope["state"] = {**scope.get("state", {}), **vars(caller)}
-            scope[SERVER_SEND] = send
-            if not caller.key:
-                await self._app(scope, receive, send_counted)
-                return
-            is_good = partial(self._has_rights_of, caller, headers)
-            scope["state"]["while_good"] = partial(self._service.open_keys.ending, _key(headers), is_good)
-            with self._service.open_keys.ending(_key(headers), is_good) as good:
-                await self._app(scope, receive, send_counted)
-            if good.cancelled_caught:
-                await self._end_revoked(scope, receive, send_counted, has_begun=status > 0)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
-            if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
-                self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {_printable(scope['path'])}")
-            language = language_of_header(headers.get("accept-language", "")) or "en"
-            response = response_to(error, scope["path"], language, scope["method"])
-            if not status:
-                await response(scope, receive, send_counted)
-        finally:
-            held_body: HeldBody | None = scope.get(HELD_BODY)
-            if held_body is not None:
-                held_body.shrink(0)
-            took_s = time.monotonic() - started
-            method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
-            figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}
-            logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
-            report(route, status, took_s)
+        with self._service.traces.request(method, headers) as span:
+            try:
+                check_host(headers, self._service.config)
+                origin = allowed_origin(headers, self._service.config)
+                if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
+                    await _preflight(headers)(scope, receive, send_counted)
+                    return
+                caller = await self._caller(scope["method"], scope["path"], headers)
+                scope["state"] = {**scope.get("state", {}), **vars(caller)}
+                scope[SERVER_SEND] = send
+                if not caller.key:
+                    await self._app.router(scope, receive, send_counted)
+                    return
+                is_good = partial(self._has_rights_of, caller, headers)
+                scope["state"]["while_good"] = partial(self._service.open_keys.ending, _key(headers), is_good)
+                with self._service.open_keys.ending(_key(headers), is_good) as good:
+                    await self._app.router(scope, receive, send_counted)
+                if good.cancelled_caught:
+                    await self._end_revoked(scope, receive, send_counted, has_begun=status > 0)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
+                if isinstance(error, HTTPError) and (error.status == 403 or (error.status == 401 and _key(headers))):
+                    self._refusals.note((scope.get("client") or [""])[0], f"{error.status} at {path}")
+                language = language_of_header(headers.get("accept-language", "")) or "en"
+                response = response_to(error, scope["path"], language, scope["method"])
+                if not status:
+                    await response(scope, receive, send_counted)
+            finally:
+                held_body: HeldBody | None = scope.get(HELD_BODY)
+                if held_body is not None:
+                    held_body.shrink(0)
+                took_s, route = time.monotonic() - started, scope.get(ROUTE, "")
+                figures = {"method": scope["method"], "path": path, "status": status, "seconds": round(took_s, 4)}
+                line = "%s %s %d %.0f ms"
+                logger.info(line, scope["method"], path, status, took_s * 1000, extra={"fields": figures})
+                self._service.metrics.count_request(method, route, status, took_s)
+                set_response(span, method, route, status)
 
     async def _caller(self, method: str, path: str, headers: Headers) -> Principal:
         secret = self._service.config.service.boards_secret
@@ -294,17 +307,6 @@ class RequestMiddleware:
             return True
         return now.tenant == caller.tenant and set(now.rights) >= set(caller.rights)
 
-    def _complete(self, headers: MutableHeaders, path: str, origin: str | None) -> None:
-        headers[HEADER] = REQUEST_ID.get()
-        for name, value in _SECURITY.items():
-            headers.setdefault(name, value)
-        # Replies are private to the caller; the page's files are revalidated each time.
-        headers.setdefault("Cache-Control", "no-cache" if path.startswith(_PAGE) else "no-store")
-        headers.add_vary_header("Origin")
-        if origin is not None:
-            headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = _EXPOSED
-
 
 def _preflight(headers: Headers) -> Response:
     response = Response(status_code=204)
@@ -315,8 +317,3 @@ def _preflight(headers: Headers) -> Response:
         response.headers["Access-Control-Allow-Private-Network"] = "true"
     response.headers["Vary"] = "Access-Control-Request-Headers"
     return response
-
-
-def _printable(path: str) -> str:
-    """A path that cannot write lines of its own into a log."""
-    return path.encode("unicode_escape").decode("ascii")[:200]

@@ -76,26 +76,22 @@ async def choose_model(request: Request, name: str | None, keep_alive: str | flo
     if name is None or {chosen, name} & {DEFAULT_MODEL, *service.config.service.model_aliases}:
         chosen = ""
     elif chosen != service.model_host.name:
-        await _check_named(request, chosen)
+        model, current = (await _all_models(request)).get(chosen), service.model_host.name
+        if model is None:
+            may_others = service.config.model.switching == "owner" and bool(tenant.name)
+            if may_others and chosen in await _all_models(request, ""):
+                message = f"this key may not have {chosen!r} loaded; {current!r} answers"
+                raise HTTPError(403, message, param="model", code="model_switching")
+            message = f"there is no model {chosen!r} here; ask for {current!r}, or add the name to model_aliases"
+            if request.url.path.startswith(OLLAMA):
+                # Programs look for these words.
+                message = f"model '{chosen}' not found; there is '{current}'"
+            raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
+        if "chat" not in model.capabilities:
+            message = f"{chosen!r} does not chat; ask for {current!r}"
+            raise HTTPError(404, message, param="model", code="model_not_found")
     request.state.model = chosen
     return chosen
-
-
-async def _check_named(request: Request, name: str) -> None:
-    service, tenant = service_of(request), tenant_of(request)
-    model = (await _all_models(request)).get(name)
-    current = service.model_host.name
-    if model is None:
-        if service.config.model.switching == "owner" and tenant.name and name in await _all_models(request, ""):
-            message = f"this key may not have {name!r} loaded; {current!r} answers"
-            raise HTTPError(403, message, param="model", code="model_switching")
-        message = f"there is no model {name!r} here; ask for {current!r}, or add the name to model_aliases"
-        if request.url.path.startswith(OLLAMA):
-            # Programs look for these words.
-            message = f"model '{name}' not found; there is '{current}'"
-        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
-    if "chat" not in model.capabilities:
-        raise HTTPError(404, f"{name!r} does not chat; ask for {current!r}", param="model", code="model_not_found")
 
 
 class Model(DocumentedModel):

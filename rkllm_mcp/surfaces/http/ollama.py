@@ -38,13 +38,13 @@ from rkllm_mcp.events import to_json
 from rkllm_mcp.models.downloads import Download
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.completions import answer
-from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.errors import OLLAMA, HTTPError
 from rkllm_mcp.surfaces.http.model_catalogue import check_owner, remove_model
 from rkllm_mcp.surfaces.http.models import DEFAULT_MODEL, DEFAULT_TAG, choose_model, listed_models, named_models
 from rkllm_mcp.surfaces.http.openai import MOST_TEXTS, count_tokens, embed_in_turn, embedder_of
 from rkllm_mcp.surfaces.http.route import NDJSON, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import lists_elsewhere, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, line_stream, lines, list_response, load_in_turn, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, lines, list_response, load_in_turn, while_connected
 from rkllm_mcp.tasks import open_task_group
 
 if TYPE_CHECKING:
@@ -339,7 +339,12 @@ async def pull(request: Request) -> object:
     repository, _, file = name.partition(":")
     wish = Pull(repository.rpartition("/")[2].lower(), repository, file or None) if "/" in name else Pull(name)
     if body.stream:
-        return line_stream(lambda stream: _pull(wish, stream.write), NDJSON)
+        return EventStream(
+            lambda stream: _pull(wish, stream.write),
+            media=NDJSON,
+            heartbeat=b"",
+            failure=lambda problem: lines([to_json(problem.body(OLLAMA))]),
+        )
 
     async def silent(_: bytes) -> None:
         pass

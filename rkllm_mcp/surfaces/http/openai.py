@@ -115,12 +115,9 @@ def embedder_of(request: Request) -> AuxiliaryModel:
 async def embed_in_turn(request: Request, texts: Sequence[str], dimensions: int | None) -> list[array[float]]:
     """Return the vectors of texts, once the request's turn has come."""
     cost = partial(count_tokens, request, texts, embedder_of(request).tokenizer)
-    return await evaluate_in_turn(
-        request,
-        tenant_of(request).app.config.service.embedding_model,
-        lambda embedder: embedder.embed(texts, dimensions=dimensions),
-        cost,
-    )
+    name = tenant_of(request).app.config.service.embedding_model
+    work = partial(evaluate_in_turn, request, name, lambda model: model.embed(texts, dimensions=dimensions), cost)
+    return await while_connected(request, work)
 
 
 @dataclass(frozen=True)
@@ -194,24 +191,20 @@ async def evaluate_in_turn(
     cannot be evaluated costs nothing. See ``queue_place`` for refusals.
     """
     service, tenant = service_of(request), tenant_of(request)
-
-    async def in_its_turn() -> T:
-        is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
-        model = None if is_auxiliary else ""
-        async with queue_place(request, "evaluation", model=model) as queue_slot, queue_slot.turn():
-            # Counted before, since that can be cancelled.
-            tokens = (await cost()).tokens if service.quota.limit(tenant) is not None else 0
-            try:
-                return await work(tenant_of(request).app.model_host.evaluator(name))
-            except RkllmMcpError:
-                tokens = 0
-                raise
-            finally:
-                if tokens:
-                    with anyio.CancelScope(shield=True):
-                        await service.quota.spend(tenant, tokens)
-
-    return await while_connected(request, in_its_turn)
+    is_auxiliary = (name or "") in tenant.app.model_host.auxiliary_models
+    model = None if is_auxiliary else ""
+    async with queue_place(request, "evaluation", model=model) as queue_slot, queue_slot.turn():
+        # Counted before, since that can be cancelled.
+        tokens = (await cost()).tokens if service.quota.limit(tenant) is not None else 0
+        try:
+            return await work(tenant_of(request).app.model_host.evaluator(name))
+        except RkllmMcpError:
+            tokens = 0
+            raise
+        finally:
+            if tokens:
+                with anyio.CancelScope(shield=True):
+                    await service.quota.spend(tenant, tokens)
 
 
 class Document(DocumentedModel):
@@ -255,10 +248,9 @@ async def rerank(request: Request) -> dict[str, Any]:
     # The query is evaluated with each document.
     queries = [body.query] * len(texts)
     cost = partial(count_tokens, request, [*queries, *texts], ranker.tokenizer)
-
-    scores = await evaluate_in_turn(
-        request, app.config.service.ranking_model, lambda ranker: ranker.rerank(body.query, texts), cost
-    )
+    name = app.config.service.ranking_model
+    work = partial(evaluate_in_turn, request, name, lambda model: model.rerank(body.query, texts), cost)
+    scores = await while_connected(request, work)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results: list[dict[str, Any]] = [{"index": index, "relevance_score": scores[index]} for index in order]
     if body.return_documents:

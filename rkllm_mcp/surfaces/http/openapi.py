@@ -7,7 +7,7 @@ and 429. The schema of an event stream describes one event; its JSON text is des
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Literal, TypeAlias
@@ -74,7 +74,17 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
     summary = (route.handler.__doc__ or "").partition("\n")[0].removesuffix(".")
     operation: Json = {"summary": summary, "operationId": f"{route.method.lower()}_{words or 'page'}"}
-    if parameters := list(_parameters(route)):
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    # A parameter stands alone, so its schema may refer to nothing of the model around it.
+    query = route.query.model_json_schema() if route.query is not None else {}
+    for name, schema in query.get("properties", {}).items():
+        parameters.append(
+            {"name": name, "in": "query", "required": name in query.get("required", ()), "schema": schema}
+        )
+    if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
         content = {route.body_media: {"schema": schemas[route.body, "validation"]}}
@@ -100,15 +110,6 @@ def _error(route: Route) -> type[ErrorBody | OllamaError | AnthropicError]:
     return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 
-def _parameters(route: Route) -> Iterator[Json]:
-    for name in _PARAMETER.findall(route.path):
-        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    # A parameter stands alone, so its schema may refer to nothing of the model around it.
-    schema = route.query.model_json_schema() if route.query is not None else {}
-    for name, schema_of_field in schema.get("properties", {}).items():
-        yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": schema_of_field}
-
-
 def _answers(route: Route, schemas: _Schemas) -> Json:
     answers: dict[str, Json] = {}
     for answer in route.answers:
@@ -119,22 +120,18 @@ def _answers(route: Route, schemas: _Schemas) -> Json:
             entry["headers"] = {
                 name: {"description": says, "schema": {"type": "string"}} for name, says in answer.headers
             }
-        if answer.status != HTTPStatus.NO_CONTENT:
-            entry.setdefault("content", {})[answer.media] = {"schema": _content(answer, schemas)}
+        if answer.status == HTTPStatus.NO_CONTENT:
+            continue
+        schema: Json = {} if answer.media == JSON else {"type": "string"}
+        if answer.model is not None:
+            schema = schemas[answer.model, "serialization"]
+            if answer.media != JSON:
+                schema = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+            if answer.media == EVENT_STREAM:
+                event = {"anyOf": [schema, {"const": DONE}]} if DONE in answer.says else schema
+                schema = {"type": "object", "properties": {"data": event}, "required": ["data"]}
+        entry.setdefault("content", {})[answer.media] = {"schema": schema}
     return answers
-
-
-def _content(answer: RouteResponse, schemas: _Schemas) -> Json:
-    schema = schemas[answer.model, "serialization"] if answer.model is not None else None
-    if answer.media == JSON:
-        return schema or {}
-    if schema is None:
-        return {"type": "string"}
-    text = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
-    if answer.media == EVENT_STREAM:
-        data = {"anyOf": [text, {"const": DONE}]} if DONE in answer.says else text
-        return {"type": "object", "properties": {"data": data}, "required": ["data"]}
-    return text
 
 
 @Route("GET", "/openapi.json", answers=(RouteResponse(dict[str, Any]),), is_open=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 Handler: TypeAlias = Callable[[Request], Awaitable[object]]
 Method: TypeAlias = Literal["GET", "POST", "PATCH", "PUT", "DELETE"]
@@ -64,13 +64,3 @@ class Route:
     def __call__(self, handler: Handler) -> Route:
         """Return the route with its handler."""
         return replace(self, handler=handler)
-
-    async def response(self, request: Request) -> Response:
-        """Return the handler's reply; a body becomes JSON with the status of the first answer, None an empty reply."""
-        reply = await self.handler(request)
-        if isinstance(reply, Response):
-            return reply
-        status = self.answers[0].status
-        if reply is None:
-            return Response(status_code=status)
-        return JSONResponse(reply.model_dump(mode="json") if isinstance(reply, BaseModel) else reply, status)

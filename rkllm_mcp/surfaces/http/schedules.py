@@ -48,7 +48,6 @@ from rkllm_mcp.text import Language, language_of_header, stamp
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import App
     from rkllm_mcp.app.tenants import Tenant
-    from rkllm_mcp.messages import Conversation
 
 # A run waits at most so long for a moment without a question; then it takes its place in the queue.
 _YIELDS_S = 900.0
@@ -95,7 +94,17 @@ async def perform(service: ServiceState, name: str, schedule: Schedule, run: Sch
     with anyio.move_on_after(_YIELDS_S):
         await scheduler.idle()
     app = service.tenants.tenant(name).app
-    conversation = await _conversation_of(app, schedule)
+    # With nothing in it for the model; its turns are stored after those of the schedule's.
+    conversation, conversations = app.new_conversation(), app.store.conversations
+    if app.config.service.history:
+        stored = await conversations.get(app.tenant, schedule.conversation) if schedule.conversation else None
+        if stored is None:
+            head = StoredConversation("", schedule.prompt, time.time(), time.time(), ())
+            conversation.id = await conversations.add(app.tenant, head)
+        else:
+            conversation.id, conversation.kept_turns = stored.id, len(stored.turns)
+            conversation.kept_until = stored.turns[-1].at if stored.turns else 0.0
+            conversation.calls_made = stored.calls_made
     running = RunningAnswer(conversation.id, name, "")
     events = EventList()
     try:
@@ -126,37 +135,17 @@ async def perform(service: ServiceState, name: str, schedule: Schedule, run: Sch
     finally:
         app.model_host.chat_model.forget(conversation.id)
     del run
-    return _result(events, conversation.id if conversation.kept_turns else "")
-
-
-def _result(events: EventList, conversation_id: str) -> RunResult:
-    text = "".join(event.text for event in events.events if isinstance(event, Text)).strip()
-    end = next((event for event in reversed(events.events) if isinstance(event, End)), End("failed"))
+    conversation_id = conversation.id if conversation.kept_turns else ""
     finished = (event for event in events.events if isinstance(event, ToolFinished))
     if refused := dict.fromkeys(event.name for event in finished if event.ruling in ("refused", "never")):
         return RunResult("needs_yes", ", ".join(refused), conversation_id)
+    end = next((event for event in reversed(events.events) if isinstance(event, End)), End("failed"))
     if end.reason == "interrupted":
         return RunResult("interrupted", "", conversation_id)
     if end.reason in ("failed", "cancelled"):
         return RunResult("failed", end.error or end.reason, conversation_id)
+    text = "".join(event.text for event in events.events if isinstance(event, Text)).strip()
     return RunResult("answered", text, conversation_id)
-
-
-async def _conversation_of(app: App, schedule: Schedule) -> Conversation:
-    """Return a conversation with nothing in it for the model, whose turns are stored after those of the schedule's."""
-    conversation = app.new_conversation()
-    if not app.config.service.history:
-        return conversation
-    conversations = app.store.conversations
-    stored = await conversations.get(app.tenant, schedule.conversation) if schedule.conversation else None
-    if stored is None:
-        head = StoredConversation("", schedule.prompt, time.time(), time.time(), ())
-        conversation.id = await conversations.add(app.tenant, head)
-        return conversation
-    conversation.id, conversation.kept_turns = stored.id, len(stored.turns)
-    conversation.kept_until = stored.turns[-1].at if stored.turns else 0.0
-    conversation.calls_made = stored.calls_made
-    return conversation
 
 
 # --- routes -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 
 import anyio
@@ -23,26 +22,6 @@ class Notifier:
         if name and microseconds.isdigit() and environment.get("WATCHDOG_PID", "") in ("", str(os.getpid())):
             self.watchdog_s = int(microseconds) / 1_000_000
 
-    def ready(self, status: str) -> None:
-        """Report that the service is ready; units that wait for it start."""
-        self._send(f"READY=1\nSTATUS={status}")
-
-    def reloading(self) -> None:
-        """A new configuration is being read; ``ready`` ends this."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def stopping(self, status: str) -> None:
-        """On the way to the end."""
-        self._send(f"STOPPING=1\nSTATUS={status}")
-
-    def extend_start(self, seconds: float) -> None:
-        """Starting takes longer than the unit says: systemd is to wait so much more, from now."""
-        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
-
-    def alive(self) -> None:
-        """A sign of life for the watchdog."""
-        self._send("WATCHDOG=1")
-
     async def feed(self, is_stuck: Callable[[], bool]) -> None:
         """Give signs of life until cancelled, and none while ``is_stuck`` says that no answer will come any more.
 
@@ -52,12 +31,14 @@ class Notifier:
             return
         while True:
             if not is_stuck():
-                self.alive()
+                self.notify(WATCHDOG=1)
             await anyio.sleep(self.watchdog_s / 3)
 
-    def _send(self, text: str) -> None:
+    def notify(self, **variables: object) -> None:
+        """Set variables of sd_notify(3), such as ``READY=1``."""
         if not self._address:
             return
+        text = "\n".join(f"{name}={value}" for name, value in variables.items())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
             try:
                 sender.sendto(text.replace("\n\n", "\n").encode(), self._address)

@@ -15,6 +15,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -165,7 +166,8 @@ class _Serving:
     async def _open(self, listening: socket.socket, tasks: TaskGroup) -> None:
         from rkllm_mcp.app.tenants import open_tenants
 
-        self._notifier.extend_start(self.config.runtime.start_timeout_s)
+        # systemd is to wait so much longer than the unit says.
+        self._notifier.notify(EXTEND_TIMEOUT_USEC=int(self.config.runtime.start_timeout_s * 1_000_000))
         async with open_tenants(self.config, status=self.session.status) as tenants:
             service = self._service = ServiceState(tenants)
             service.config_file = self.config.origin.source or self.session.target_file()
@@ -209,7 +211,7 @@ class _Serving:
                 self._leave(error)
                 return
             self.session.status(f"Ready: {model_host.name}")
-            self._notifier.ready(f"ready: {model_host.name}")
+            self._notifier.notify(READY=1, STATUS=f"ready: {model_host.name}")
             await service.tenants.models.given_up()
             self._leave(service.tenants.failure)
 
@@ -239,7 +241,7 @@ class _Serving:
         running = scheduler.running() + scheduler.running("evaluation")
         if running:
             self.session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
-        self._notifier.stopping(f"{running} answers under way")
+        self._notifier.notify(STOPPING=1, STATUS=f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
             await scheduler.idle()
         # Their streams end with ``interrupted``.
@@ -260,7 +262,8 @@ class _Serving:
         Raises:
             RkllmMcpError: it cannot be used.
         """
-        self._notifier.reloading()
+        # The next READY ends this.
+        self._notifier.notify(RELOADING=1, MONOTONIC_USEC=time.monotonic_ns() // 1000)
         async with self._reloading:
             # The model that is being watched may go now, and is not a failure then.
             self._watching.cancel()

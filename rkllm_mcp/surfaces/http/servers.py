@@ -220,7 +220,8 @@ async def search_servers(request: Request) -> dict[str, Any]:
     """Search the dated copy of the MCP registry, or the registry itself; adds nothing."""
     query, address = bodies.query(request, RegistryQuery), service_of(request).config.service.registry_url
     if query.live:
-        _check(refusal_of_key(request))
+        if refusal := refusal_of_key(request):
+            raise refusal
         try:
             result = await search_registry(address, query.search, query.cursor)
         except ServerUnavailableError as error:
@@ -312,7 +313,8 @@ class AddedServer(DocumentedModel):
 async def try_server(request: Request) -> dict[str, Any]:
     """Start a server that is not in the configuration, list its tools and stop it."""
     body = await bodies.read(request, NewServerBody)
-    _check(refusal_of_adding(request))
+    if refusal := refusal_of_adding(request):
+        raise refusal
     entry, new = _entry(body, service_of(request))
     config = tenant_of(request).app.config.model_copy(update={"servers": new.servers})
     return await _run_test(request, entry["name"], partial(start_apart, config, entry["name"]))
@@ -322,7 +324,8 @@ async def try_server(request: Request) -> dict[str, Any]:
 async def add(request: Request) -> AddedServer:
     """Add a server to the configuration and use it."""
     body = await bodies.read(request, NewServerBody)
-    _check(refusal_of_adding(request))
+    if refusal := refusal_of_adding(request):
+        raise refusal
     service = service_of(request)
     entry, _ = _entry(body, service)
     async with service.adding:
@@ -385,7 +388,8 @@ _LOGIN = (RouteResponse(LoginShown),)
 async def log_in(request: Request) -> dict[str, Any]:
     """Begin a login to a server, or hand over the address that the browser was sent to."""
     body = await bodies.read(request, LoginBody)
-    _check(refusal_of_key(request))
+    if refusal := refusal_of_key(request):
+        raise refusal
     name, tenants = _server_name(request), service_of(request).tenants
     remote = (server for server in tenant_of(request).app.config.servers if isinstance(server, RemoteServer))
     if not any(server.name == name and server.auth == "oauth" for server in remote):
@@ -407,7 +411,8 @@ async def log_in(request: Request) -> dict[str, Any]:
 async def follow_login(request: Request) -> dict[str, Any]:
     """Wait for the progress of a login."""
     known_state = bodies.query(request, LoginQuery).known
-    _check(refusal_of_key(request))
+    if refusal := refusal_of_key(request):
+        raise refusal
     login = _login(request)
     if known_state == login.state:
         await while_connected(request, lambda: login.wait_for_change(login.state, _LOGIN_NEWS_S))
@@ -426,11 +431,6 @@ def _server_name(request: Request) -> str:
     if name not in {server.spec.name for server in tenant_of(request).app.toolbox.connections}:
         raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
     return name
-
-
-def _check(refusal: HTTPError | None) -> None:
-    if refusal is not None:
-        raise refusal
 
 
 def _file(service: ServiceState) -> Path:

@@ -11,8 +11,8 @@ import math
 import re
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,12 +25,12 @@ from starlette.requests import Request
 
 from rkllm_mcp.completions.conversation_cache import ConversationCache, evict_fairly
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.errors import PromptTooLongError, QueueFullError, StoreError
-from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.errors import PromptTooLongError, QueueFullError, SchedulerClosedError, StoreError
+from rkllm_mcp.messages import Conversation
 from rkllm_mcp.surfaces.boards import ModelT, models_of, named_boards
 from rkllm_mcp.surfaces.http.admission import Admission, HeldBody
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
-from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, set_response
+from rkllm_mcp.surfaces.http.metrics import Metrics, Traces
 from rkllm_mcp.surfaces.http.open_keys import OpenKeys
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 from rkllm_mcp.surfaces.invitations import Invitations
@@ -57,7 +57,6 @@ _BOARD_NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 _MOST_TESTS = 2
 _MOST_SPEECH = 2
 _SOUND = "sound:"
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes, unless its texts
 # are longer than all are together.
 KEPT = 64
@@ -88,8 +87,15 @@ class OpenConversations:
         A StoreError while another board may still have to save it.
         """
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
-        if (opened := self.get_open(app, conversation_id)) is not None and await self._is_current(app, opened):
-            return opened
+        if (opened := self.get_open(app, conversation_id)) is not None:
+            is_resting = opened.draft is None and not opened.unkept and not app.answers.is_making(opened.id)
+            is_current = True
+            if app.store.is_shared and is_resting and opened.kept_turns:
+                # It may have gone on at another board meanwhile.
+                with suppress(StoreError):
+                    is_current = await app.store.conversations.is_current(app.tenant, opened)
+            if is_current:
+                return opened
         stored = await app.store.conversations.get(app.tenant, conversation_id)
         if stored is None and opened is None and (error := app.store.shared.catching_up) is not None:
             raise error
@@ -99,51 +105,36 @@ class OpenConversations:
             self.drop(app, conversation_id)
         return self.get_open(app, conversation_id) or self.put(app, app.resume(stored))
 
-    async def _is_current(self, app: App, conversation: Conversation) -> bool:
-        """Return False for a conversation that went on on another board meanwhile."""
-        is_resting = (
-            conversation.draft is None and not conversation.unkept and not app.answers.is_making(conversation.id)
-        )
-        if not app.store.is_shared or not is_resting or not conversation.kept_turns:
-            return True
-        try:
-            return await app.store.conversations.is_current(app.tenant, conversation)
-        except StoreError:
-            return True
-
-    def begin(self, app: App, system: str | None, history: Iterable[Message] = ()) -> Conversation:
-        """Create a conversation, not open before ``put``, so that a refused request evicts none."""
-        conversation = app.new_conversation(system)
-        for message in history:
-            conversation.add(message)
-        return conversation
-
     def put(self, app: App, conversation: Conversation) -> Conversation:
-        """Keep a conversation open, the latest of all."""
+        """Keep a conversation open, the latest of all; what is too many or too long then is dropped."""
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
-        while len(self._open) > self.most_open:
-            self.drop(*self._dispensable([1] * len(self._open)))
-        # The latest one stays, however long it is.
-        while len(self._open) > 1 and sum(sizes := self._sizes()) > CHARACTERS_KEPT:
-            app, conversation_id = self._dispensable(sizes)
-            if conversation_id == conversation.id:
-                break
-            self.drop(app, conversation_id)
-        return conversation
-
-    def _sizes(self) -> list[int]:
-        """Return the characters of each conversation."""
-        sizes: list[int] = []
-        for _, conversation in self._open.values():
-            size = 0
-            for message in conversation.messages:
-                size += len(message.text) + len(message.thinking) + len(message.context)
-                size += sum(len(result.text) for result in message.results)
-                # A byte of a picture takes as much memory as a character.
-                size += sum(len(picture.data) for picture in message.all_pictures)
-            sizes.append(size)
-        return sizes
+        while True:
+            opened = list(self._open.values())
+            are_too_many = len(opened) > self.most_open
+            sizes: list[int] = []
+            for _, each in opened:
+                size = 0
+                for message in each.messages:
+                    size += len(message.text) + len(message.thinking) + len(message.context)
+                    size += sum(len(result.text) for result in message.results)
+                    # A byte of a picture takes as much memory as a character.
+                    size += sum(len(picture.data) for picture in message.all_pictures)
+                sizes.append(1 if are_too_many else size)
+            if not are_too_many and (len(opened) < 2 or sum(sizes) <= CHARACTERS_KEPT):
+                return conversation
+            candidates = [(owner, each, size) for (owner, each), size in zip(opened, sizes, strict=True)]
+            # A draft is that of an answer that waits or runs.
+            resting = [
+                candidate
+                for candidate in candidates
+                if candidate[1].draft is None and not candidate[0].answers.is_making(candidate[1].id)
+            ] or candidates
+            owner, given_up, _ = resting[evict_fairly([(owner.tenant, size) for owner, _, size in resting])]
+            # The latest one stays, however long it is.
+            if not are_too_many and given_up.id == conversation.id:
+                return conversation
+            self.drop(owner, given_up.id)
 
     def ids_of(self, app: App) -> list[str]:
         """Return the ids of a tenant's open conversations."""
@@ -155,18 +146,6 @@ class OpenConversations:
             return False
         app.model_host.chat_model.forget(conversation_id)
         return True
-
-    def _dispensable(self, sizes: Sequence[int]) -> tuple[App, str]:
-        """The open conversation that is given up for another one; ``sizes`` are those of all."""
-        candidates = [(app, opened, size) for (app, opened), size in zip(self._open.values(), sizes, strict=True)]
-        # A draft is that of an answer that waits or runs.
-        resting = [
-            candidate
-            for candidate in candidates
-            if candidate[1].draft is None and not candidate[0].answers.is_making(candidate[1].id)
-        ] or candidates
-        app, conversation, _ = resting[evict_fairly([(app.tenant, size) for app, _, size in resting])]
-        return app, conversation.id
 
     def get_open(self, app: App, conversation_id: str) -> Conversation | None:
         """Return an open conversation, if there is one of this id; it counts as used."""
@@ -195,14 +174,18 @@ class Quota:
 
         ``with_sound``: also one that has no seconds of sound left.
         """
-        limit = self.limit(tenant)
+        limit, message, code = self.limit(tenant), "", ""
+        most_s = tenant.section.daily_audio_s if with_sound and tenant.section else None
         if limit is not None and await self._add(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
-            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=_until_midnight_s())
-        most_s = tenant.section.daily_audio_s if with_sound and tenant.section else None
-        if most_s is not None and await self._add(tenant, is_sound=True) >= most_s:
-            refusal = f"the {most_s} s of sound of today are used up; ask again tomorrow, or have daily_audio_s raised"
-            raise HTTPError(429, refusal, code="daily_audio_exceeded", retry_after_s=_until_midnight_s())
+            code = "daily_tokens_exceeded"
+        elif most_s is not None and await self._add(tenant, is_sound=True) >= most_s:
+            message = f"the {most_s} s of sound of today are used up; ask again tomorrow, or have daily_audio_s raised"
+            code = "daily_audio_exceeded"
+        if message:
+            now = datetime.now().astimezone()
+            midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+            raise HTTPError(429, message, code=code, retry_after_s=(midnight - now).total_seconds())
 
     async def spend_sound(self, tenant: Tenant, seconds: float) -> None:
         """A recording or an answer that is spoken has so many seconds; parts of one count as a whole."""
@@ -233,12 +216,6 @@ class Quota:
         return self._spent_of_day[key]
 
 
-def _until_midnight_s() -> float:
-    now = datetime.now().astimezone()
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    return (midnight - now).total_seconds()
-
-
 # A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.
 ROUNDS = 8
 TELLING_TOKENS = 8
@@ -251,6 +228,8 @@ class UsageTotals:
     prefilled_tokens: int = 0  # evaluated
     reused_tokens: int = 0  # found in the KV cache
     generated_tokens: int = 0  # written
+    prefill_tps: float | None = None  # prefilled tokens per second; None before the first round
+    decode_tps: float | None = None  # generated tokens per second; None before the first round
     _prefills: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
     _decodes: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
 
@@ -261,23 +240,15 @@ class UsageTotals:
         self.generated_tokens += usage.generated_tokens
         if usage.prefilled_tokens >= TELLING_TOKENS and usage.prefill_ms > 0:
             self._prefills.append((usage.prefilled_tokens, usage.prefill_ms))
+            self.prefill_tps = _rate(self._prefills)
         if usage.generated_tokens >= TELLING_TOKENS and usage.decode_ms > 0:
             self._decodes.append((usage.generated_tokens, usage.decode_ms))
-
-    @property
-    def prefill_tps(self) -> float | None:
-        """Prefilled tokens per second; None before the first round."""
-        return _rate(self._prefills)
-
-    @property
-    def decode_tps(self) -> float | None:
-        """Generated tokens per second; None before the first round."""
-        return _rate(self._decodes)
+            self.decode_tps = _rate(self._decodes)
 
 
-def _rate(rounds: deque[tuple[int, float]]) -> float | None:
+def _rate(rounds: deque[tuple[int, float]]) -> float:
     milliseconds = sum(duration for _, duration in rounds)
-    return round(sum(tokens for tokens, _ in rounds) / milliseconds * 1000, 2) if milliseconds else None
+    return round(sum(tokens for tokens, _ in rounds) / milliseconds * 1000, 2)
 
 
 @dataclass
@@ -326,34 +297,14 @@ class ServiceState:
         """The longest body of a request, bytes."""
         return self.config.service.body_mb * MEBIBYTE
 
-    @contextmanager
-    def observe(
-        self, method: str, headers: Mapping[str, str]
-    ) -> Generator[Callable[[str, int, float], None], None, None]:
-        """Trace and count a request; the yielded function takes route, status and seconds."""
-        # A client may call its method anything, and every name that is counted is kept.
-        method = method if method in _METHODS else "_OTHER"
-        with self.traces.request(method, headers) as span:
-
-            def report(route: str, status: int, seconds: float) -> None:
-                self.metrics.count_request(method, route, status, seconds)
-                set_response(span, method, route, status)
-
-            yield report
-
     def check_ready(self, *, may_load: bool = False) -> None:
         """Refuse an answer that cannot begin now, with 503; with ``may_load`` a loading model is not a reason."""
         if self.is_draining:
-            raise stopping()
+            raise problem_of(SchedulerClosedError())
         if (failure := self.tenants.failure) is not None:
             raise problem_of(failure)
         if not (may_load or self.tenants.is_ready):
             raise HTTPError(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
-
-
-def stopping() -> HTTPError:
-    """Return the error for requests during shutdown."""
-    return HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
 
 def service_of(request: Request) -> ServiceState:

@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 from rkllm_base.listener import WRITE_BODY
 from rkllm_mcp.catalogue import status_line
 from rkllm_mcp.completions.reply import Json, Part, Reply, ReplyShape
-from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import EVENT_TYPES, End, Event, Queued, Text, Thinking, Usage, event_to_json, to_json
 from rkllm_mcp.protocols import DISCARD_EVENTS, EventSink, Step
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, problem_of, unforeseen_message
@@ -35,7 +35,6 @@ from rkllm_mcp.surfaces.http.state import (
     chosen_model,
     run_work,
     service_of,
-    stopping,
     tenant_of,
 )
 from rkllm_mcp.tasks import open_task_group
@@ -130,20 +129,18 @@ class EventStream(Response):
             tasks.start_soon(_when_gone, receive, self._disconnect)
             tasks.start_soon(self._tick)
             tasks.start_soon(self._send_unsent)
-            tasks.start_soon(self._send_due)
-
-    async def _send_due(self) -> None:
-        try:
-            await self._answer(self)
-            await self.drain()
-            await self.write(more=False)
-        except Exception as error:
-            if not self._is_gone:
-                if not (self._has_begun or self._unsent):
-                    raise
+            try:
+                await self._answer(self)
                 await self.drain()
-                await self.write(self._failure(problem_of(error)), more=False)
-        self._scope.cancel()
+                await self.write(more=False)
+            except Exception as error:
+                if not self._is_gone:
+                    if not (self._has_begun or self._unsent):
+                        raise
+                    await self.drain()
+                    await self.write(self._failure(problem_of(error)), more=False)
+            finally:
+                self._scope.cancel()
 
     def feed(self, content: bytes) -> None:
         """Send records: at once if the connection takes them, else as soon as it does."""
@@ -242,13 +239,6 @@ async def list_response(request: Request, fields: Mapping[str, Any], name: str, 
     return Response(await run_work(request, encode), media_type=JSON)
 
 
-def line_stream(answer: Callable[[EventStream], Awaitable[None]], media: str) -> Response:
-    """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
-    return EventStream(
-        answer, media=media, heartbeat=b"", failure=lambda problem: lines([to_json({"error": problem.message})])
-    )
-
-
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
     """Return the result of ``work``, which a disconnect cancels; the request's body must have been read."""
     async with open_task_group() as tasks:
@@ -318,29 +308,25 @@ class ReplyWriter:
 
     def feed(self, batch: Sequence[Event]) -> None:
         """Add events to the reply, and send their records."""
-        records = self.records(batch)
+        records: list[str] = []
+        for event in batch:
+            collected = len(self.reply.events)
+            part = self.reply.add(event)
+            if part is None:
+                if len(self.reply.events) > collected:
+                    records += [self._begin(), self.shape.other(self.reply.events[-1])]
+                continue
+            if part is not self._open:
+                records += [self._begin(), self._close()]
+                self._open = part
+            records.append(self.shape.piece(part))
         if self.stream is not None and records:
-            self.stream.feed(records.encode("utf-8", "replace"))
+            self.stream.feed("".join(records).encode("utf-8", "replace"))
 
     async def drain(self) -> None:
         """Wait until the reader has taken the records."""
         if self.stream is not None:
             await self.stream.drain()
-
-    def records(self, batch: Sequence[Event]) -> str:
-        """Add events to the reply, and return their records."""
-        records: list[str] = []
-        for event in batch:
-            part = self.reply.add(event)
-            if part is None:
-                if other := self.shape.other(event):
-                    records += [self._begin(), other]
-                continue
-            if part is not self._open:
-                records += [self._begin(), self._close(), self.shape.opening(part)]
-                self._open = part
-            records.append(self.shape.piece(part))
-        return "".join(records)
 
     def finish(self) -> bytes:
         """Return the last records."""
@@ -398,19 +384,14 @@ async def queue_place(
     """Hold a place in the queue before the NPU for a request.
 
     In the block it will not be refused any more, except that the tokens of the day may be used up. It is refused with
-    503 if the service cannot answer now, 429 if too many wait or its tokens are used up.
+    503 if the service cannot answer now, 429 if its tokens are used up, and by the queue if too many wait.
     """
     service = service_of(request)
     service.check_ready(may_load=may_load)
     await service.quota.check(tenant_of(request))
     service.check_ready(may_load=may_load)
-    try:
-        with service.tenants.scheduler.admit(request.state.key, kind, model) as slot:
-            yield QueuePlace(request, slot, model)
-    except QueueFullError as error:
-        raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
-    except SchedulerClosedError:
-        raise stopping() from None
+    with service.tenants.scheduler.admit(request.state.key, kind, model) as slot:
+        yield QueuePlace(request, slot, model)
 
 
 @dataclass(eq=False)

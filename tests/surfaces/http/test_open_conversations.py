@@ -20,7 +20,7 @@ TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' f
 
 
 def opened(conversations_open: OpenConversations, app: App, count: int = 1) -> list[Conversation]:
-    return [conversations_open.put(app, conversations_open.begin(app, None)) for _ in range(count)]
+    return [conversations_open.put(app, app.new_conversation()) for _ in range(count)]
 
 
 def held(conversations_open: OpenConversations, app: App, conversations: list[Conversation]) -> list[bool]:

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import streaming
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
-from rkllm_mcp.surfaces.http.streaming import EventStream, line_stream, records, while_connected
+from rkllm_mcp.surfaces.http.route import NDJSON
+from rkllm_mcp.surfaces.http.streaming import EventStream, records, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
@@ -122,8 +123,7 @@ async def test_heartbeats_of_many_streams_are_due_together(monkeypatch: pytest.M
 async def test_lines_have_no_heartbeat_between_them() -> None:
     connection = Connection()
     lines = Work(b'{"a":1}\n', 0.05, b'{"b":2}\n')
-    response = line_stream(lines, "application/x-ndjson")
-    await answered(response, connection)
+    await answered(EventStream(lines, media=NDJSON, heartbeat=b""), connection)
     assert connection.text == '{"a":1}\n{"b":2}\n'
 
 
@@ -142,8 +142,9 @@ async def test_what_fails_later_is_the_last_record() -> None:
     assert end == ""
     assert connection.sent[-1]["more_body"] is False
     lines = Connection()
-    await answered(line_stream(Work(b"1\n", HTTPError(503, "gone")), "application/x-ndjson"), lines)
-    assert lines.text == '1\n{"error":"gone"}\n'
+    work = Work(b"1\n", HTTPError(503, "gone"))
+    await answered(EventStream(work, media=NDJSON, failure=lambda problem: b"%b\n" % str(problem).encode()), lines)
+    assert lines.text == "1\ngone\n"
 
 
 async def test_a_failure_after_a_heartbeat_is_reported_in_the_stream() -> None:

@@ -26,12 +26,12 @@ def listener(tmp_path: Path) -> Generator[socket.socket, None, None]:
 
 def test_ready_reloading_and_stopping_are_notified(listener: socket.socket) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": listener.getsockname()})
-    notifier.ready("serving")
-    notifier.reloading()
-    notifier.stopping("until the answers have ended")
-    notifier.extend_start(1.5)
+    notifier.notify(READY=1, STATUS="serving")
+    notifier.notify(RELOADING=1, MONOTONIC_USEC=12)
+    notifier.notify(STOPPING=1, STATUS="until the answers have ended")
+    notifier.notify(EXTEND_TIMEOUT_USEC=1_500_000)
     assert listener.recv(1000) == b"READY=1\nSTATUS=serving"
-    assert listener.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+    assert listener.recv(1000) == b"RELOADING=1\nMONOTONIC_USEC=12"
     assert listener.recv(1000) == b"STOPPING=1\nSTATUS=until the answers have ended"
     assert listener.recv(1000) == b"EXTEND_TIMEOUT_USEC=1500000"
 
@@ -41,13 +41,13 @@ def test_an_abstract_address_is_understood() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{name}")
         listening.settimeout(60)
-        Notifier({"NOTIFY_SOCKET": f"@{name}"}).alive()
+        Notifier({"NOTIFY_SOCKET": f"@{name}"}).notify(WATCHDOG=1)
         assert listening.recv(100) == b"WATCHDOG=1"
 
 
 def test_without_systemd_and_with_one_that_is_gone_nothing_happens(tmp_path: Path) -> None:
-    Notifier({}).ready("serving")
-    Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready("serving")
+    Notifier({}).notify(READY=1, STATUS="serving")
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).notify(READY=1, STATUS="serving")
 
 
 @pytest.mark.parametrize(
