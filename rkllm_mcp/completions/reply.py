@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -143,15 +143,16 @@ def typed_record(value: Json) -> str:
 class ReplyShape:
     """The records and the object of one API; a method returns the text of no, one or several records."""
 
+    # Methods of every shape: the records of the last piece of a part, of which the first ones say what begins; the last
+    # records of a complete answer; and the answer as one object.
+    piece: Callable[[Part], str]
+    finish: Callable[[], str]
+    whole: Callable[[], Json]
     to_record = staticmethod(record)
 
     def begin(self) -> str:
         """Return the first records."""
         return ""
-
-    def piece(self, part: Part) -> str:
-        """Return the records of the last piece of a part; those of the first one say what begins."""
-        raise NotImplementedError
 
     def closing(self, part: Part) -> str:
         """Return the records after the last piece of a part."""
@@ -163,14 +164,6 @@ class ReplyShape:
         del event
         return ""
 
-    def finish(self) -> str:
-        """Return the last records of a complete answer."""
-        raise NotImplementedError
-
     def failure(self, body: Json) -> str:
         """Return the last records of an answer that failed; ``body`` is the error in the API's shape."""
         return self.to_record(body)
-
-    def whole(self) -> Json:
-        """Return the answer as one object."""
-        raise NotImplementedError
