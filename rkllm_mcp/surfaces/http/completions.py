@@ -517,7 +517,7 @@ async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
     if not question.servers:
         return question
     toolbox, allowed = tenant.app.toolbox, list[str]()
-    await toolbox.wait(lambda server: math.inf if server.spec.name in question.servers else 0.0)
+    await toolbox.wait(dict.fromkeys(question.servers, math.inf))
     connections = {connection.spec.name: connection for connection in toolbox.connections}
     for server, names in question.servers.items():
         if server not in connections:
