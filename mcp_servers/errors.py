@@ -13,8 +13,8 @@ class CatalogError(Exception):
     """An error whose texts are in a table, ``errors.json`` next to the server's own errors.
 
     ``kind`` is its key there. A kind that callers tell apart is a subclass of this name, with fields; the others are
-    made with their values as keywords. The texts are templates formatted with the error as ``e``; values are inserted
-    and never parsed as templates.
+    made with their values as keywords. The texts are templates formatted with the error as ``e``, and with ``because``,
+    its reason after a colon; values are inserted and never parsed as templates.
     """
 
     catalog: ClassVar[Mapping[str, Mapping[str, Any]]]
@@ -35,7 +35,8 @@ class CatalogError(Exception):
 
     def text(self, name: str) -> str:
         """Return one of the texts of the table."""
-        return self.catalog[self.kind][name].format(e=self)
+        reason = getattr(self, "reason", "")
+        return self.catalog[self.kind][name].format(e=self, because=f": {reason}" if reason else "")
 
 
 class BilingualError(CatalogError):

@@ -31,12 +31,8 @@ class Vendor:
     api: VendorApi
     key: str = field(repr=False)
     base_url: str  # without a trailing slash
+    host: str  # for messages, without user name and password
     models: tuple[str, ...]  # allowed models; the first is the default
-
-    @property
-    def host(self) -> str:
-        """Host for messages, without user name and password."""
-        return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,8 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
         if wrong is not None:
             example = api.default_model
             raise ValueError(f"{name} contains {wrong!r}: give model names like {example}, separated by commas.")
-        vendors.append(Vendor(api, key, base_url, models or (api.default_model,)))
+        host = urlsplit(base_url).netloc.rpartition("@")[2]
+        vendors.append(Vendor(api, key, base_url, host, models or (api.default_model,)))
     return Settings(
         vendors=tuple(vendors),
         timeout_s=_number(environ, "CLOUD_TIMEOUT_S", default.timeout_s, minimum=0.1),

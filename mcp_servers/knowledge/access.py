@@ -30,6 +30,12 @@ from mcp_servers.knowledge.types import Access
 _LEEWAY_S = 30
 # RFC 7518, 3.3.
 _MIN_RSA_BITS = 2048
+_REFUSALS: Mapping[type[Exception], str] = {
+    jwt.ExpiredSignatureError: "it has expired",
+    jwt.ImmatureSignatureError: "it is not valid yet",
+    jwt.InvalidAudienceError: "it is meant for another audience",
+    jwt.InvalidIssuerError: "it is not from the configured issuer",
+}
 # Members of a private JWK.
 _PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi"})
 
@@ -46,7 +52,33 @@ class TokenVerifier:
         scheme, _, token = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise InvalidTokenError("there is no bearer token")
-        claims = self._claims(token.strip())
+        claims: Mapping[str, Any]
+        try:
+            about = jwt.get_unverified_header(token.strip())
+            algorithm = about.get("alg")
+            if "crit" in about:
+                raise InvalidTokenError("it requires an unknown extension")
+            if algorithm == "HS256" and self._settings.secret:
+                key: Any = self._settings.secret
+            elif algorithm == "RS256" and self._keys:
+                key = self._keys.key(about.get("kid"))
+            else:
+                raise InvalidTokenError("its signature algorithm is not accepted")
+            claims = jwt.decode(
+                token.strip(),
+                key,
+                algorithms=[algorithm],
+                # Without a configured audience, a token that names one is refused.
+                audience=self._settings.audience or None,
+                issuer=self._settings.issuer or None,
+                leeway=_LEEWAY_S,
+                options={"require": ["exp", *(["aud"] if self._settings.audience else [])]},
+            )
+        except jwt.MissingRequiredClaimError as error:
+            raise InvalidTokenError(f"it has no {error.claim}") from None
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            reason = _REFUSALS.get(type(error), "it is not a token signed for this service")
+            raise InvalidTokenError(reason) from None
         tenant, department = claims.get("tenant"), claims.get("department", "")
         clearance: object = claims.get("clearance", 0)
         if not isinstance(tenant, str) or not tenant.strip():
@@ -59,41 +91,6 @@ class TokenVerifier:
         if role not in ("", "read", "write"):
             raise InvalidTokenError("its role is neither read nor write")
         return Access(tenant, department, clearance, role)
-
-    def _claims(self, token: str) -> Mapping[str, Any]:
-        try:
-            header = jwt.get_unverified_header(token)
-            algorithm = header.get("alg")
-            if "crit" in header:
-                raise InvalidTokenError("it requires an unknown extension")
-            if algorithm == "HS256" and self._settings.secret:
-                key: Any = self._settings.secret
-            elif algorithm == "RS256" and self._keys:
-                key = self._keys.key(header.get("kid"))
-            else:
-                raise InvalidTokenError("its signature algorithm is not accepted")
-            return jwt.decode(
-                token,
-                key,
-                algorithms=[algorithm],
-                # Without a configured audience, a token that names one is refused.
-                audience=self._settings.audience or None,
-                issuer=self._settings.issuer or None,
-                leeway=_LEEWAY_S,
-                options={"require": ["exp", *(["aud"] if self._settings.audience else [])]},
-            )
-        except jwt.ExpiredSignatureError:
-            raise InvalidTokenError("it has expired") from None
-        except jwt.ImmatureSignatureError:
-            raise InvalidTokenError("it is not valid yet") from None
-        except jwt.InvalidAudienceError:
-            raise InvalidTokenError("it is meant for another audience") from None
-        except jwt.InvalidIssuerError:
-            raise InvalidTokenError("it is not from the configured issuer") from None
-        except jwt.MissingRequiredClaimError as error:
-            raise InvalidTokenError(f"it has no {error.claim}") from None
-        except (jwt.PyJWTError, ValueError, TypeError):
-            raise InvalidTokenError("it is not a token signed for this service") from None
 
 
 class JwksFile:

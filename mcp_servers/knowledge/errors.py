@@ -28,12 +28,6 @@ class KnowledgeError(CatalogError):
         """Return the message, and a sentence about possible remedies."""
         return f"{self.words}. {self.text('advice')}."
 
-    @property
-    def because(self) -> str:
-        """The reason after a colon, or an empty string."""
-        reason = getattr(self, "reason", "")
-        return f": {reason}" if reason else ""
-
 
 @dataclass(eq=False)
 class InvalidTokenError(KnowledgeError):

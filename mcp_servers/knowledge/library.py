@@ -39,7 +39,6 @@ from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
     set_active_embedding,
-    set_next_embedding,
 )
 from mcp_servers.knowledge.text_analysis import embedded_text
 from mcp_servers.knowledge.types import (
@@ -361,7 +360,7 @@ class Library:
             # Vectors that are being made are as good as new ones.
             is_begun = unfinished is not None and embedding_by_key(connection, unfinished).embedder == target
             if target and not is_begun:
-                set_next_embedding(connection, base.key, create_embedding(connection, base.key, target))
+                create_embedding(connection, base.key, target)
 
 
 def _check_owner(base_id: str, tenant: str, access: Access) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, Field
 
 from mcp_servers.knowledge.errors import KnowledgeError
-from mcp_servers.knowledge.importing.documents import ParsedDocument
 from mcp_servers.knowledge.importing.folders import Outcome
 from mcp_servers.knowledge.types import SearchResult
 
@@ -301,32 +300,6 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
         warnings=[*result.left_out, *([NO_ANSWER_WARNING] if is_unlikely else [])],
         stages=[build_model(ExplainedStep, step, seconds=round(step.seconds, _SECONDS)) for step in result.explained],
     )
-
-
-# More than any model reads at once; a message of the protocol has it twice, and hosts refuse messages of 32 MB.
-MAX_TEXT = 2_000_000
-
-
-def read_output(document: ParsedDocument, received: int) -> ReadOutput:
-    """Join the passages of a parsed document up to ``MAX_TEXT`` characters and note where its pages begin."""
-    parts, length, page, pages = list[str](), 0, None, list[int]()
-    for passage in document.passages:
-        if length:
-            parts.append("\n\n")
-            length += 2
-        if length > MAX_TEXT:
-            break
-        if passage.page != page:
-            pages.append(length)
-        page = passage.page
-        parts.append(passage.text)
-        length += len(passage.text)
-    text, warnings = "".join(parts)[:MAX_TEXT], list(document.warnings)
-    if length > MAX_TEXT:
-        warnings.append(
-            f"Only its first {MAX_TEXT:,} characters are given: add it to a knowledge base to search it all."
-        )
-    return ReadOutput(title=document.title, text=text, received=received, warnings=warnings, pages=pages)
 
 
 def plain_schema(schema: Any) -> Any:

@@ -44,6 +44,8 @@ from mcp_servers.knowledge.validation import BASE, ToolArguments, check_may_writ
 # Selects all knowledge bases.
 ALL_BASES = "*"
 _PAGE, _MAX_PAGE = 100, 1000
+# More than any model reads at once; a message of the protocol has it twice, and hosts refuse messages of 32 MB.
+MAX_TEXT = 2_000_000
 _MAX_CURSOR = 12
 _TENANT_NAME = 200
 _TITLE_CHARACTERS = 80
@@ -187,7 +189,25 @@ class KnowledgeService:
         if blob is None:
             return results.ReadOutput(title="", text="", received=received, warnings=[], upload_id=upload_id)
         document = await self._reader.read_document(blob, call.access.tenant)
-        return results.read_output(document, received)
+        # The passages up to MAX_TEXT characters, and where the pages begin.
+        parts, length, page, pages = list[str](), 0, None, list[int]()
+        for passage in document.passages:
+            if length:
+                parts.append("\n\n")
+                length += 2
+            if length > MAX_TEXT:
+                break
+            if passage.page != page:
+                pages.append(length)
+            page = passage.page
+            parts.append(passage.text)
+            length += len(passage.text)
+        text, warnings = "".join(parts)[:MAX_TEXT], list(document.warnings)
+        if length > MAX_TEXT:
+            warnings.append(
+                f"Only its first {MAX_TEXT:,} characters are given: add it to a knowledge base to search it all."
+            )
+        return results.ReadOutput(title=document.title, text=text, received=received, warnings=warnings, pages=pages)
 
     async def passages(self, arguments: ToolArguments, call: CallContext) -> results.PassagesOutput:
         """Return passages of a document in order, from ``chunk_index`` on."""

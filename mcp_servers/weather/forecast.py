@@ -208,45 +208,33 @@ def rain_slots_left(day: Day, now: datetime) -> list[tuple[datetime, int]]:
     return [(start, percent) for start, percent in day.rain_slots if start + _SLOT > now]
 
 
-class _StationsOfArea(BaseModel):
+class StationsOfArea(BaseModel):
+    """The temperature stations of one area, the main one first."""
+
     class10: str
     amedas: list[str]
 
 
-class _WeekStation(BaseModel):
+class WeekStation(BaseModel):
+    """The temperature station of one area of the week's forecast."""
+
     week: str
     amedas: str
 
 
-_STATIONS = TypeAdapter(dict[str, list[_StationsOfArea]])
-_WEEK_STATIONS = TypeAdapter(dict[str, list[_WeekStation]])
-_WEEK_AREAS = TypeAdapter(dict[str, list[str]])
-
-
-def read_stations(document: object) -> dict[str, list[str]]:
-    """Read forecast_area.json: temperature stations of each class10, the main one first."""
-    return {row.class10: row.amedas for rows in _STATIONS.validate_python(document).values() for row in rows}
-
-
-def read_week_stations(document: object) -> dict[str, str]:
-    """Read week_area.json: temperature station of each area of the week's forecast."""
-    return {row.week: row.amedas for rows in _WEEK_STATIONS.validate_python(document).values() for row in rows}
-
-
-def read_week_areas(document: object) -> dict[str, list[str]]:
-    """Read week_area05.json: areas of the week's forecast that contain each class10, the smallest first.
-
-    The area used in a file changes with the season, so all are tried.
-    """
-    return {class10: week_areas[::-1] for class10, week_areas in _WEEK_AREAS.validate_python(document).items()}
+# forecast_area.json and week_area.json, by office; week_area05.json: areas of the week's forecast that contain each
+# class10, the largest first. The area used in a file changes with the season, so all are tried.
+STATION_TABLE = TypeAdapter(dict[str, list[StationsOfArea]])
+WEEK_STATION_TABLE = TypeAdapter(dict[str, list[WeekStation]])
+WEEK_AREA_TABLE = TypeAdapter(dict[str, list[str]])
 
 
 @dataclass(frozen=True)
 class CodeTables:
     """The agency's three code tables; an empty table only removes the values that depend on it."""
 
-    stations: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    week_stations: dict[str, str] = field(default_factory=dict[str, str])
+    stations: dict[str, list[StationsOfArea]] = field(default_factory=dict[str, list[StationsOfArea]])
+    week_stations: dict[str, list[WeekStation]] = field(default_factory=dict[str, list[WeekStation]])
     week_areas: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def codes_of(self, class10: str, *, near: str, station_names: dict[str, str]) -> AreaCodes:
@@ -254,8 +242,10 @@ class CodeTables:
 
         ``near`` is the bare name of the requested municipality: a station of that name comes first (郡山 has its own).
         """
-        stations = sorted(self.stations.get(class10, ()), key=lambda code: station_names.get(code) != near)
-        return AreaCodes(class10, tuple(stations), tuple(self.week_areas.get(class10, ())), self.week_stations)
+        by_area = {row.class10: row.amedas for rows in self.stations.values() for row in rows}
+        stations = sorted(by_area.get(class10, ()), key=lambda code: station_names.get(code) != near)
+        week_stations = {row.week: row.amedas for rows in self.week_stations.values() for row in rows}
+        return AreaCodes(class10, tuple(stations), tuple(self.week_areas.get(class10, ())[::-1]), week_stations)
 
 
 # A statement can end with one of these words...

@@ -17,17 +17,15 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, PrivateAttr
 
 from mcp_servers.program import close_in_time
-from mcp_servers.weather.areas import Place
 from mcp_servers.weather.errors import AgencyUnreachableError, OldForecastError, WeatherError
 from mcp_servers.weather.forecast import (
     JST,
-    AreaForecast,
+    STATION_TABLE,
+    WEEK_AREA_TABLE,
+    WEEK_STATION_TABLE,
     CodeTables,
     OfficeForecast,
     rain_slots_left,
-    read_stations,
-    read_week_areas,
-    read_week_stations,
 )
 from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
 from mcp_servers.weather.jma_client import JmaClient, SampleDocuments
@@ -203,7 +201,21 @@ class WeatherService:
             candidates = [place.full_name for place in match.places[:_MAX_PLACES]]
             return WeatherAnswer(summary=japanese, summary_en=english, candidates=candidates)
         place = match.places[0]
-        forecast, stale = await self._forecast_of(place)
+        reading = asyncio.gather(
+            self._table(STATIONS, STATION_TABLE.validate_python),
+            self._table(WEEK_STATIONS, WEEK_STATION_TABLE.validate_python),
+            self._table(WEEK_AREAS, WEEK_AREA_TABLE.validate_python),
+        )
+        try:
+            path = f"/bosai/forecast/data/forecast/{place.area.office}.json"
+            fetched = await self.jma.document(path, OfficeForecast, max_age_s=_FORECAST_AGE_S)
+        finally:
+            tables = CodeTables(*await reading)
+        office, stale = fetched.value, fetched.stale
+        codes = tables.codes_of(place.area.code, near=place.bare, station_names=office.station_names)
+        forecast = office.for_area(codes)
+        if forecast is None:
+            raise WeatherError("NoForecast", area=place.area.name)
         now = self.clock().astimezone(JST)
         # The clock of a board without a battery starts in 1970; the agency's publication time is right.
         today = max(now.date(), forecast.report_time.date())
@@ -246,25 +258,6 @@ class WeatherService:
             publishing_office=forecast.office,
         )
         return answer.in_words_of(location) if in_words or days_wanted else answer
-
-    async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
-        """Return the forecast of a place's area, and True if it is stale."""
-        reading = asyncio.gather(
-            self._table(STATIONS, read_stations),
-            self._table(WEEK_STATIONS, read_week_stations),
-            self._table(WEEK_AREAS, read_week_areas),
-        )
-        try:
-            path = f"/bosai/forecast/data/forecast/{place.area.office}.json"
-            fetched = await self.jma.document(path, OfficeForecast, max_age_s=_FORECAST_AGE_S)
-        finally:
-            stations, week_stations, week_areas = await reading
-        tables = CodeTables(stations, week_stations, week_areas)
-        names = fetched.value.station_names
-        forecast = fetched.value.for_area(tables.codes_of(place.area.code, near=place.bare, station_names=names))
-        if forecast is None:
-            raise WeatherError("NoForecast", area=place.area.name)
-        return forecast, fetched.stale
 
     async def _table(self, path: str, read: Callable[[object], dict[str, T]]) -> dict[str, T]:
         """Return a code table, empty if it is not available: only temperatures or later days are missing then."""

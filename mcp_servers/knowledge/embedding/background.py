@@ -32,7 +32,6 @@ from mcp_servers.knowledge.storage.vectors import (
     delete_unused_vectors,
     embedding_by_key,
     set_active_embedding,
-    set_next_embedding,
     store_vectors,
     unused_embeddings,
 )
@@ -167,15 +166,15 @@ class BackgroundIndexer:
         """Return the vector set of the target embedder, creating and marking it as the next one if missing."""
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
-            if stored.next_embedding is not None:
-                if embedding_by_key(connection, stored.next_embedding).embedder == self._target:
-                    return stored.next_embedding
-                set_next_embedding(connection, base, None)
-            if stored.embedding is not None and stored.base.embedder == self._target:
-                return stored.embedding
-            key = create_embedding(connection, base, self._target)
-            set_next_embedding(connection, base, key)
-            return key
+            unfinished = stored.next_embedding
+            if unfinished is not None and embedding_by_key(connection, unfinished).embedder == self._target:
+                return unfinished
+            if stored.embedding is None or stored.base.embedder != self._target:
+                return create_embedding(connection, base, self._target)
+            if unfinished is not None:
+                # The set of another embedder is given up.
+                set_active_embedding(connection, base, stored.embedding)
+            return stored.embedding
 
     def _store(self, base: int, key: int, chunks: list[int], vectors: Vectors) -> int:
         """Store vectors; return the number of vectors of the set."""

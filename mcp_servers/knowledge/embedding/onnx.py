@@ -18,7 +18,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -102,26 +102,21 @@ def read_model_folder(setting: str, path_or_name: str) -> ModelFolder:
             written = cast("dict[str, Any]", prompts)
             query_prompt = str(written.get("query") or "")
             document_prompt = str(written.get("document") or written.get("passage") or "")
-        model = ModelFolder(folder.name, network, tokenizer, max_tokens, pooling, query_prompt, document_prompt)
-        return replace(model, name=f"{folder.name}@{_fingerprint(model)}")
+        # A short hash of everything that the vectors depend on. Large weights are stored in external data files.
+        digest = hashlib.sha256(f"{pooling}\0{document_prompt}\0{max_tokens}\0".encode())
+        digest.update(tokenizer.read_bytes())
+        for file in (network, *sorted(network.parent.glob(f"{network.name}_data*"))):
+            with file.open("rb") as opened:
+                size = file.stat().st_size
+                digest.update(f"{size}\0".encode())
+                digest.update(opened.read(_SAMPLE_BYTES))
+                opened.seek(max(size - _SAMPLE_BYTES, 0))
+                digest.update(opened.read(_SAMPLE_BYTES))
+        name = f"{folder.name}@{digest.hexdigest()[:_DIGITS]}"
+        return ModelFolder(name, network, tokenizer, max_tokens, pooling, query_prompt, document_prompt)
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadArgumentError(setting, f"cannot be read ({path_or_name!r:.200}: {reason})", _REMEDY) from error
-
-
-def _fingerprint(model: ModelFolder) -> str:
-    """Return a short hash of everything that the vectors depend on."""
-    digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.max_tokens}\0".encode())
-    digest.update(model.tokenizer.read_bytes())
-    # Large weights are stored in external data files.
-    for file in (model.network, *sorted(model.network.parent.glob(f"{model.network.name}_data*"))):
-        with file.open("rb") as opened:
-            size = file.stat().st_size
-            digest.update(f"{size}\0".encode())
-            digest.update(opened.read(_SAMPLE_BYTES))
-            opened.seek(max(size - _SAMPLE_BYTES, 0))
-            digest.update(opened.read(_SAMPLE_BYTES))
-    return digest.hexdigest()[:_DIGITS]
 
 
 def _read_json(file: Path) -> dict[str, Any]:

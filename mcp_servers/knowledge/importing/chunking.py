@@ -12,7 +12,7 @@ them), so there is none. SciFact abstracts of 1,300 letters: .663 nDCG@10 cut at
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -66,7 +66,16 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
         elif passage.is_atomic:
             lines = text.splitlines(keepends=True)
             head = lines[: passage.head_lines]
-            repeated = _shorten_header(head, limits)
+            # Its title and header, each cell cut until they fill less than half of a chunk.
+            repeated = "".join(head)
+            for length in _HEADER_CELLS:
+                if _share(repeated, limits) >= 1 / 2:
+                    cells = (line.rstrip("\n").split(CELL) for line in head)
+                    short = (
+                        [cell if len(cell) <= length else f"{cell[: length - 1]}…" for cell in row] for row in cells
+                    )
+                    repeated = "".join(f"{CELL.join(row)}\n" for row in short)
+            repeated = repeated if _share(repeated, limits) < 1 / 2 else ""
             room = 1 - _share(repeated, limits)
             rows = lines[passage.head_lines :] if repeated == "".join(head) else lines
             pieces = (_Piece(part, _share(part, limits)) for line in rows for part in _parts(line, limits, room))
@@ -78,18 +87,6 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
                 clauses = [sentence] if _share(sentence, limits) <= 1 else _split(_CLAUSE_END, sentence)
                 for part in chain.from_iterable(_parts(clause, limits, 1) for clause in clauses):
                     yield _Piece(part, _share(part, limits))
-
-
-def _shorten_header(lines: Sequence[str], limits: ChunkLimits) -> str:
-    """Return the title and header of a table, each cell cut until they fill less than half of a chunk."""
-    head = "".join(lines)
-    for length in _HEADER_CELLS:
-        if _share(head, limits) < 1 / 2:
-            return head
-        rows = [line.rstrip("\n").split(CELL) for line in lines]
-        short_rows = ([cell if len(cell) <= length else f"{cell[: length - 1]}…" for cell in row] for row in rows)
-        head = "".join(f"{CELL.join(row)}\n" for row in short_rows)
-    return head if _share(head, limits) < 1 / 2 else ""
 
 
 def _fill_chunks(pieces: Iterable[_Piece], room: float = 1) -> list[str]:

@@ -213,7 +213,16 @@ async def import_folder(
     if rules.removes:
         present = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in unreadable}
         gone = [uri for uri in content_hashes if uri not in present and not uri.startswith(unreadable)]
-        reports += [await run.remove_document(uri) for uri in gone]
+        for uri in gone:
+            path = Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
+            run.seen.pop(path, None)
+            try:
+                await store.remove(uri)
+                reports.append(FileReport(str(path), "removed"))
+            except StorageError:
+                raise
+            except KnowledgeError as problem:
+                reports.append(FileReport(str(path), "failed", str(problem)))
     await on_progress(len(files), len(files), "done")
     return FolderReport(tuple(reports))
 
@@ -267,18 +276,6 @@ class _FolderImport:
             report = FileReport(str(file.path), "failed", str(problem))
         self.seen[file.path] = SeenFile(file.stamp, report.reason if report.outcome == "failed" else "")
         return report
-
-    async def remove_document(self, uri: str) -> FileReport:
-        """Remove the document of a deleted file."""
-        path = Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))
-        self.seen.pop(path, None)
-        try:
-            await self.store.remove(uri)
-        except StorageError:
-            raise
-        except KnowledgeError as problem:
-            return FileReport(str(path), "failed", str(problem))
-        return FileReport(str(path), "removed")
 
 
 # Receives the report of a round, or the error that prevented it.

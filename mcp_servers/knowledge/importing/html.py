@@ -223,7 +223,21 @@ def _flatten(text: str) -> str:
             if position < 3:
                 return "".join(parts)
             continue
-        attributes, end = _attributes(text, match.end())
+        start = match.end()
+        end = text.find(">", start)
+        attributes = text[start:end]
+        is_odd = attributes.count('"') % 2 or attributes.count("'") % 2
+        if end >= 0 and (end - start > _MAX_ATTRIBUTES or is_odd):
+            # Few of many attributes.
+            unique: dict[str, str] = {}
+            while attribute := _ATTRIBUTE.match(text, start):
+                if attribute[2] == "":
+                    # A quotation mark that is never closed.
+                    return "".join(parts)
+                attribute_name, start = attribute[1].lower(), attribute.end()
+                if attribute_name in _ATTRIBUTES and start - attribute.start() <= 10 * _MAX_ATTRIBUTES:
+                    unique.setdefault(attribute_name, attribute[0])
+            attributes, end = "".join(f" {each.strip()}" for each in unique.values()), text.find(">", start)
         if end < 0:
             return "".join(parts)
         position = end + 1
@@ -240,24 +254,6 @@ def _flatten(text: str) -> str:
             parts.append(text[position : close.start()])
             position = close.start()
     return "".join(parts) + text[position:]
-
-
-def _attributes(text: str, start: int) -> tuple[str, int]:
-    """Return the attributes of a tag and the position of its end, -1 without one; few of many attributes."""
-    end = text.find(">", start)
-    attributes = text[start:end]
-    if end < 0 or (end - start <= _MAX_ATTRIBUTES and not attributes.count('"') % 2 and not attributes.count("'") % 2):
-        return attributes, end
-    unique: dict[str, str] = {}
-    while attribute := _ATTRIBUTE.match(text, start):
-        name, value = attribute[1].lower(), attribute[2]
-        if value == "":
-            # A quotation mark that is never closed.
-            return "", -1
-        if name in _ATTRIBUTES and attribute.end() - attribute.start() <= 10 * _MAX_ATTRIBUTES:
-            unique.setdefault(name, attribute[0])
-        start = attribute.end()
-    return "".join(f" {attribute_text.strip()}" for attribute_text in unique.values()), text.find(">", start)
 
 
 class HtmlReader:

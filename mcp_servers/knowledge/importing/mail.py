@@ -175,7 +175,19 @@ class _MessageReader:
 
     def _attachment_name(self, part: Message) -> str:
         """Return the name of a part that is not a text of the message; empty for text."""
-        name, kind = _file_name(part), part.get_content_type()
+        name, kind = "", part.get_content_type()
+        # RFC 2231 makes pieces of a name, which may be divided inside a letter.
+        described = Message()
+        for key, header in part.raw_items():
+            if key.lower() in {"content-disposition", "content-type"}:
+                described[key] = _written(header)
+        for parameter, key in (("filename", "content-disposition"), ("name", "content-type")):
+            stated = described.get_param(parameter, "", key)
+            if isinstance(stated, tuple):
+                stated = decode_word(stated[2].encode("raw-unicode-escape"), stated[0] or "")
+            if stated:
+                name = _ENCODED_WORDS.sub(_decoded_words, str(stated)).strip()
+                break
         is_text = part.get_content_maintype() == "text" and kind != "text/css"
         if is_text and (not name or kind == "text/calendar") and part.get_content_disposition() != "attachment":
             return ""
@@ -230,21 +242,6 @@ def _written(header: str | Header) -> str:
     """Return a header as it is written, with bytes outside ASCII, which no charset declares, as text."""
     written = str(header)[:_MAX_HEADER]
     return written if written.isascii() else decode(written.encode("utf-8", "surrogateescape")).text
-
-
-def _file_name(part: Message) -> str:
-    """Return the name of a part, of which RFC 2231 makes pieces that may be divided inside a letter."""
-    described = Message()
-    for key, header in part.raw_items():
-        if key.lower() in {"content-disposition", "content-type"}:
-            described[key] = _written(header)
-    for parameter, key in (("filename", "content-disposition"), ("name", "content-type")):
-        value = described.get_param(parameter, "", key)
-        if isinstance(value, tuple):
-            value = decode_word(value[2].encode("raw-unicode-escape"), value[0] or "")
-        if value:
-            return _ENCODED_WORDS.sub(_decoded_words, str(value)).strip()
-    return ""
 
 
 def _decoded_words(match: re.Match[str]) -> str:

@@ -196,7 +196,10 @@ class MarkdownReader:
             and _RULER.match(lines[1])
             and "-" in lines[1]
         ):
-            self.builder.add_table((_cells(line) for line in [lines[0], *lines[2:]]), head_rows=1)
+            rows = (line.strip().removeprefix("|").removesuffix("|") for line in [lines[0], *lines[2:]])
+            cells = (re.split(r"(?<!\\)\|", row, maxsplit=_MAX_COLUMNS) for row in rows)
+            table = ([strip_markup(cell.replace("\\|", "|").strip()) for cell in row] for row in cells)
+            self.builder.add_table(table, head_rows=1)
         elif len(lines) > 1 and all(map(_INDENTED.match, lines)):
             self.builder.add(textwrap.dedent("\n".join(lines)), is_atomic=True)
         else:
@@ -214,10 +217,3 @@ class MarkdownReader:
             text = "\n".join(part.rstrip("\\ ") for part in joined)
             text = strip_markup(_COMMENT.sub("", text) if _COMMENT_START in text else text)
             self.builder.add((_QUOTE.sub("", text) if ">" in text else text).strip())
-
-
-def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|").removesuffix("|")
-    return [
-        strip_markup(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner, maxsplit=_MAX_COLUMNS)
-    ]

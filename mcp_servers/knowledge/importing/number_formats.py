@@ -9,7 +9,6 @@ A date is written with the year, month and day even if the format shows fewer of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from fractions import Fraction
@@ -68,7 +67,21 @@ class _Token(NamedTuple):
 def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     """Return a stored number as a cell with this format shows it."""
     sections = _sections(code[:_MAX_CODE])
-    section, is_magnitude = _section_for(value, sections)
+    # The section that the value selects, and True if its sign is written by the section itself.
+    section, is_magnitude = sections[0], False
+    conditional = [(condition, part) for part in sections[:2] if (condition := _CONDITION.search(part))]
+    if conditional:
+        section = sections[-1] if len(sections) > len(conditional) else sections[0]
+        for condition, part in conditional:
+            comparison, limit = condition[1], float(condition[2])
+            outcomes = {"<": value < limit, ">": value > limit, "=": value == limit}
+            if value != limit if comparison == "<>" else any(outcomes[sign] for sign in comparison):
+                section = part
+                break
+    elif value < 0 and len(sections) > 1 and sections[1]:
+        section, is_magnitude = sections[1], True
+    elif value == 0 and len(sections) > 2 and sections[2]:
+        section = sections[2]
     tokens = _tokens(section)
     kinds = {token.kind for token in tokens}
     if kinds & {"date", "elapsed"}:
@@ -100,22 +113,6 @@ def _sections(code: str) -> tuple[str, ...]:
             sections.append(code[start : token.start()])
             start = token.end()
     return (*sections, code[start:])
-
-
-def _section_for(value: float, sections: Sequence[str]) -> tuple[str, bool]:
-    """Return the section that a value selects, and True if its sign is written by the section itself."""
-    conditional = [(condition, section) for section in sections[:2] if (condition := _CONDITION.search(section))]
-    if conditional:
-        for condition, section in conditional:
-            comparison, limit = condition[1], float(condition[2])
-            results = {"<": value < limit, ">": value > limit, "=": value == limit}
-            if value != limit if comparison == "<>" else any(results[sign] for sign in comparison):
-                return section, False
-        return sections[-1] if len(sections) > len(conditional) else sections[0], False
-    if value < 0 and len(sections) > 1 and sections[1]:
-        return sections[1], True
-    is_zero = value == 0 and len(sections) > 2 and sections[2]
-    return (sections[2] if is_zero else sections[0]), False
 
 
 @lru_cache(maxsize=1_000)
@@ -175,11 +172,30 @@ def _date_text(value: float, tokens: tuple[_Token, ...], *, is_1904: bool) -> st
 def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
     fraction = next((token.text for token in tokens if token.kind == "digits" and "/" in token.text), "")
     if fraction:
+        # 1.2 is 1 1/5, or 6/5 where the format has no whole part.
         has_whole = sum(token.kind == "digits" for token in tokens) > 1
-        return _fraction_text(value, fraction.partition("/")[2], has_whole=has_whole)
+        denominator = fraction.partition("/")[2]
+        if denominator.isdecimal() and int(denominator):
+            size = int(denominator)
+            numerator = round(abs(value) * size)
+        else:
+            part = Fraction(abs(value)).limit_denominator(10 ** min(len(denominator), 3) - 1)
+            numerator, size = part.numerator, part.denominator
+        quotient, numerator = divmod(numerator, size) if has_whole else (0, numerator)
+        written = f"{numerator}/{size}" if numerator and size > 1 else "" if has_whole and quotient else str(numerator)
+        return ("-" if value < 0 else "") + " ".join(filter(None, (str(quotient) if quotient else "", written)))
     patterns = [token.text for token in tokens if token.kind == "digits"]
     if len(patterns) > 1 and "." not in "".join(patterns):
-        return _divided_text(value, tokens)
+        # The digits are divided, as in a postal code or telephone number: 000-0000.
+        rest = f"{abs(Decimal(repr(value)).quantize(Decimal(1), ROUND_HALF_UP)):f}".lstrip("0")
+        groups: list[str] = []
+        for at in range(len(patterns) - 1, -1, -1):
+            places = [character for character in patterns[at] if character in "0#?"]
+            group = rest if at == 0 else rest[-len(places) :]
+            rest = rest[: len(rest) - len(group)]
+            groups.append(group.rjust(places.count("0"), "0"))
+        divided = [groups.pop() if token.kind == "digits" else token.text for token in tokens]
+        return ("-" if value < 0 else "") + "".join(divided).strip()
     pattern = patterns[0] if patterns else "0"
     exponent = next((token.text for token in tokens if token.kind == "exponent"), "")
     try:
@@ -195,37 +211,6 @@ def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
             parts.append(digits.lstrip("-"))
             is_written = True
     return (("-" if is_negative else "") + "".join(parts).strip()) or general_text(value)
-
-
-def _divided_text(value: float, tokens: tuple[_Token, ...]) -> str:
-    """Return a number whose digits are divided, as in a postal code or telephone number: 000-0000."""
-    digits = f"{abs(Decimal(repr(value)).quantize(Decimal(1), ROUND_HALF_UP)):f}".lstrip("0")
-    groups = [token.text for token in tokens if token.kind == "digits"]
-    written: list[str] = []
-    for at in range(len(groups) - 1, -1, -1):
-        digit_places = [character for character in groups[at] if character in "0#?"]
-        digits_here = digits if at == 0 else digits[-len(digit_places) :]
-        digits = digits[: len(digits) - len(digits_here)]
-        written.append(
-            digits_here.rjust(digit_places.count("0"), "0")
-            if len(digits_here) < digit_places.count("0")
-            else digits_here
-        )
-    parts = [written.pop() if token.kind == "digits" else token.text for token in tokens]
-    return ("-" if value < 0 else "") + "".join(parts).strip()
-
-
-def _fraction_text(value: float, denominator: str, *, has_whole: bool) -> str:
-    """Return 1.2 as ``1 1/5``, or as ``6/5`` where the format has no whole part."""
-    if denominator.isdecimal() and int(denominator):
-        size = int(denominator)
-        numerator = round(abs(value) * size)
-    else:
-        part = Fraction(abs(value)).limit_denominator(10 ** min(len(denominator), 3) - 1)
-        numerator, size = part.numerator, part.denominator
-    quotient, numerator = divmod(numerator, size) if has_whole else (0, numerator)
-    fraction = f"{numerator}/{size}" if numerator and size > 1 else "" if has_whole and quotient else str(numerator)
-    return ("-" if value < 0 else "") + " ".join(filter(None, (str(quotient) if quotient else "", fraction)))
 
 
 def _digits(number: Decimal, pattern: str, exponent: str) -> str:

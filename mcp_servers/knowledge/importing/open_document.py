@@ -266,7 +266,20 @@ class _ContentReader:
                 self._builder.add_table(expand_spans(_rows_of_cells(rows)), self._page)
                 _add_notes(element, self._builder, self._page)
             elif tag == "list":
-                waiting += reversed(list(self._items(element, item)))
+                style = attribute(element, "style-name") or item.style
+                levels, depth = self._lists.get(style, {}), len(item.numbers) + 1
+                number = levels[depth].start - 1 if depth in levels else 0
+                if attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list"):
+                    number = self._last.get(style, number)
+                items: list[tuple[ET.Element, _Item]] = []
+                for child in element:
+                    mark = ""
+                    if local_name(child) == "list-item":
+                        number = whole_number(attribute(child, "start-value"), number + 1)
+                        mark = _mark(levels, (*item.numbers, number))
+                    items.append((child, _Item(style, (*item.numbers, number), mark)))
+                self._last[style] = number
+                waiting += reversed(items)
             elif tag not in _UNREAD:
                 if tag == "page":
                     self._page = (self._page or 0) + 1
@@ -276,21 +289,6 @@ class _ContentReader:
                 if first is not None:
                     below[first] = (below[first][0], item)
                 waiting += reversed(below)
-
-    def _items(self, element: ET.Element, outer: _Item) -> Iterator[tuple[ET.Element, _Item]]:
-        style = attribute(element, "style-name") or outer.style
-        levels, depth = self._lists.get(style, {}), len(outer.numbers) + 1
-        number = levels[depth].start - 1 if depth in levels else 0
-        if attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list"):
-            number = self._last.get(style, number)
-        for child in element:
-            if local_name(child) != "list-item":
-                yield child, _Item(style, (*outer.numbers, number))
-                continue
-            number = whole_number(attribute(child, "start-value"), number + 1)
-            numbers = (*outer.numbers, number)
-            yield child, _Item(style, numbers, _mark(levels, numbers))
-        self._last[style] = number
 
 
 def _levels(style: ET.Element) -> _Levels:

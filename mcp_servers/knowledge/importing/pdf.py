@@ -214,7 +214,23 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
     is_jumbled = backwards > max(2, len(lines) * 0.15)
     ordered = _sort_by_columns(lines) if direction == "down" or is_jumbled or _are_columns(lines) else lines
-    rows = _with_rows(_by_row(ordered))
+    by_row: list[Line] = []
+    for is_short, group in groupby(ordered, key=lambda line: len(line.text) < _CELL_CHARACTERS):
+        run = list(group)
+        tops = [b for a, b in pairwise(run) if b.left > a.left and b.bottom > a.top]
+        is_table = is_short and bool(tops) and median(len(line.text) for line in run) <= _CELL_CHARACTERS / 2
+        # The cells of a table that is written column by column come row by row: every column begins next to a cell of
+        # the first one.
+        if is_table and all(any(_is_beside(line, top) for line in run) for top in tops):
+            cells: list[list[Line]] = []
+            for line in sorted(run, key=lambda line: -line.bottom):
+                if cells and cells[-1][0].bottom - line.bottom < line.size * 0.3:
+                    cells[-1].append(line)
+                else:
+                    cells.append([line])
+            run = [line for row in cells for line in sorted(row, key=lambda line: line.left)]
+        by_row += run
+    rows = _with_rows(by_row)
     # From top to bottom if none is next to another one, as where a table is written last.
     stacked = sorted(rows, key=lambda line: -line.top)
     return stacked if all(b.top < a.bottom + a.size * 0.3 for a, b in pairwise(stacked)) else rows
@@ -230,24 +246,6 @@ def _are_columns(lines: Sequence[Line], *, is_column: bool = False) -> bool:
         return False
     left, right = median_low(len(line.text) for line, _ in pairs), median(len(line.text) for _, line in pairs)
     return (min(left, right) if is_column else right) >= _CELL_CHARACTERS and _gutter(lines) is not None
-
-
-def _by_row(lines: Sequence[Line]) -> Iterator[Line]:
-    """Yield the lines; the cells of a table that is written column by column come row by row."""
-    for is_short, group in groupby(lines, key=lambda line: len(line.text) < _CELL_CHARACTERS):
-        run = list(group)
-        tops = [b for a, b in pairwise(run) if b.left > a.left and b.bottom > a.top]
-        is_table = is_short and bool(tops) and median(len(line.text) for line in run) <= _CELL_CHARACTERS / 2
-        # Every column begins next to a cell of the first one.
-        if is_table and all(any(_is_beside(line, top) for line in run) for top in tops):
-            rows: list[list[Line]] = []
-            for line in sorted(run, key=lambda line: -line.bottom):
-                if rows and rows[-1][0].bottom - line.bottom < line.size * 0.3:
-                    rows[-1].append(line)
-                else:
-                    rows.append([line])
-            run = [line for row in rows for line in sorted(row, key=lambda line: line.left)]
-        yield from run
 
 
 def _is_beside(a: Line, b: Line) -> bool:
@@ -296,28 +294,26 @@ def _with_rows(lines: Iterable[Line]) -> list[Line]:
             tables[-1].append(row)
         else:
             tables.append([row])
-    return [line for table in tables for line in _table_lines(table)]
-
-
-def _table_lines(rows: Sequence[Sequence[Line]]) -> list[Line]:
-    """Return a line per row, with an empty cell for each column that a row lacks."""
-    columns: list[tuple[float, float]] = []
-    for left, right in sorted((cell.left, cell.right) for row in rows if len(row) > 1 for cell in row):
-        if columns and left < columns[-1][1]:
-            columns[-1] = (columns[-1][0], max(columns[-1][1], right))
-        else:
-            columns.append((left, right))
-    # A cell across columns would merge them.
-    is_grid = len(rows) > 1 and len(columns) >= max(map(len, rows)) > 1
-    result: list[Line] = []
-    for row in rows:
-        cells = [cell.text for cell in row]
-        if is_grid:
-            by_column = {max(sum(cell.left >= left for left, _ in columns), 1): cell.text for cell in row}
-            cells = [by_column.get(number, "") for number in range(1, max(by_column) + 1)]
-            cells = cells if len(by_column) == len(row) else [cell.text for cell in row]
-        result.append(replace(row[0], text=CELL.join(cells), right=row[-1].right))
-    return result
+    lines_of_tables: list[Line] = []
+    for table in tables:
+        # A line per row, with an empty cell for each column that a row lacks.
+        columns: list[tuple[float, float]] = []
+        for left, right in sorted((cell.left, cell.right) for row in table if len(row) > 1 for cell in row):
+            if columns and left < columns[-1][1]:
+                columns[-1] = (columns[-1][0], max(columns[-1][1], right))
+            else:
+                columns.append((left, right))
+        # A cell across columns would merge them.
+        is_grid = len(table) > 1 and len(columns) >= max(map(len, table)) > 1
+        for row in table:
+            cells = [cell.text for cell in row]
+            by_column: dict[int, str] = {}
+            if is_grid:
+                by_column = {max(sum(cell.left >= left for left, _ in columns), 1): cell.text for cell in row}
+            if len(by_column) == len(row):
+                cells = [by_column.get(number, "") for number in range(1, max(by_column) + 1)]
+            lines_of_tables.append(replace(row[0], text=CELL.join(cells), right=row[-1].right))
+    return lines_of_tables
 
 
 def _overlap(a: Line, b: Line) -> bool:
@@ -540,7 +536,14 @@ def read_pdf(
         count = len(document)
         is_made_by_acrobat = document.get_formtype() == library.raw.FORMTYPE_XFA_FULL
         pages = list(_pages(document, library, limits, find_layers(blob.content), hidden))
-        bookmarks = list(_bookmarks(document, library))
+        bookmarks: list[Bookmark] = []
+        with suppress(library.PdfiumError):
+            for bookmark in islice(document.get_toc(), _MAX_BOOKMARKS):
+                destination = bookmark.get_dest()
+                page_index = destination.get_index() if destination else None
+                bookmark_title = " ".join(str(bookmark.get_title()).split())
+                if page_index is not None and bookmark_title:
+                    bookmarks.append(Bookmark(int(bookmark.level) + 1, bookmark_title, int(page_index) + 1))
         title = _PROGRAM.sub("", " ".join(str(document.get_metadata_dict().get("Title", "")).split()))
         title = "" if title.lower() in _PLACEHOLDER_TITLES else title
         attached: list[tuple[list[Passage], tuple[str, ...]]] = []
@@ -722,11 +725,36 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
     drawn: str = text_page.get_text_range()
     # PDFium counts a letter beyond 16 bits as two.
     units = list(accumulate((1 + (letter > "\uffff") for letter in drawn), initial=0))
-    text, indices = _with_accents(drawn, lambda at: box_on_page(units[at]))
+    # A letter and the accent drawn over it become one; the other letters keep their places.
+    composed_at: dict[int, str] = {}
+    accents: set[int] = set()
+    for match in _ACCENT.finditer(drawn):
+        accent = match.start()
+        letter = accent - 1 if match[0] == "¸" else accent + 1
+        composed = unicodedata.normalize("NFC", _DOTLESS.get(drawn[letter], drawn[letter]) + _ACCENTS[match[0]])
+        left, _, right, _ = box_on_page(units[accent])
+        middle = (left + right) / 2
+        left, _, right, _ = box_on_page(units[letter])
+        if len(composed) == 1 and left <= middle <= right:
+            composed_at[letter] = composed
+            accents.add(accent)
+    indices: Sequence[int] = range(len(drawn))
+    text = drawn
+    if accents:
+        indices = [index for index in indices if index not in accents]
+        text = "".join(composed_at.get(index, drawn[index]) for index in indices)
     rows: list[tuple[Line, str, int, list[_Gap]]] = []
     for first, stripped in _drawn_lines(text, box):
         line = _piece(box, stripped, first)
-        rows.append((line, stripped, first, list(_gaps(box, line, first))))
+        # The spaces that may separate columns or cells, which PDFium joins.
+        gaps: list[_Gap] = []
+        for space in re.finditer(" ", line.text) if line.direction == "right" else ():
+            at = space.start()
+            right = box(first + at + 1)[0]
+            ems = (right - box(first + at - 1)[2]) / max(line.size, 1)
+            if ems > _NARROW_GAP_EMS:
+                gaps.append(_Gap(at, right, ems))
+        rows.append((line, stripped, first, gaps))
     ends = Counter(round(gap.right) for *_, gaps in rows for gap in gaps)
     for line, stripped, first, gaps in rows:
         # A narrower gap separates columns if gaps of other lines end where it ends.
@@ -764,45 +792,12 @@ def _drawn_lines(text: str, box: Callable[[int], Box]) -> Iterator[tuple[int, st
         yield begin, text[begin:end]
 
 
-def _with_accents(text: str, box: Callable[[int], Box]) -> tuple[str, Sequence[int]]:
-    """Return a text in which a letter and the accent drawn over it are one, with the index that each character had."""
-    letters: dict[int, str] = {}
-    accents: set[int] = set()
-    for match in _ACCENT.finditer(text):
-        accent = match.start()
-        letter = accent - 1 if match[0] == "¸" else accent + 1
-        composed = unicodedata.normalize("NFC", _DOTLESS.get(text[letter], text[letter]) + _ACCENTS[match[0]])
-        left, _, right, _ = box(accent)
-        middle = (left + right) / 2
-        left, _, right, _ = box(letter)
-        if len(composed) == 1 and left <= middle <= right:
-            letters[letter] = composed
-            accents.add(accent)
-    if not accents:
-        return text, range(len(text))
-    indices = [index for index in range(len(text)) if index not in accents]
-    return "".join(letters.get(index, text[index]) for index in indices), indices
-
-
 class _Gap(NamedTuple):
     """A wide space in a line."""
 
     at: int  # its index in the text
     right: float
     ems: float  # its width
-
-
-def _gaps(box: Callable[[int], Box], line: Line, start: int) -> Iterator[_Gap]:
-    """Yield the spaces that may separate columns or cells, which PDFium joins; ``box`` is of a character, in points."""
-    if line.direction != "right":
-        return
-    at = line.text.find(" ")
-    while at >= 0:
-        right = box(start + at + 1)[0]
-        ems = (right - box(start + at - 1)[2]) / max(line.size, 1)
-        if ems > _NARROW_GAP_EMS:
-            yield _Gap(at, right, ems)
-        at = line.text.find(" ", at + 1)
 
 
 def _parts(box: Callable[[int], Box], line: Line, text: str, start: int, spaces: Sequence[int]) -> Iterator[Line]:
@@ -857,16 +852,6 @@ def _piece(box: Callable[[int], Box], text: str, start: int) -> Line:
         return line
     inner = line_between(text, box(first if is_begin else start), box(last if is_end else start + len(text) - 1))
     return replace(line, bottom=inner.bottom, top=inner.top, size=inner.size)
-
-
-def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
-    with suppress(library.PdfiumError):
-        for bookmark in islice(document.get_toc(), _MAX_BOOKMARKS):
-            destination = bookmark.get_dest()
-            page = destination.get_index() if destination else None
-            title = " ".join(str(bookmark.get_title()).split())
-            if page is not None and title:
-                yield Bookmark(int(bookmark.level) + 1, title, int(page) + 1)
 
 
 def _warnings(pages: list[Page], count: int) -> Iterator[str]:

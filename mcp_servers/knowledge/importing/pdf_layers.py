@@ -121,22 +121,6 @@ class _Leaf(NamedTuple):
 
 def hide_layers(page: Any, raw: Any, layers: Layers, parts: HiddenParts) -> None:
     """Remove the text of a page that is in layers which are switched off, unless hidden parts are read."""
-    hidden = _hidden_texts(page, raw, layers)
-    # Where a drawing or a condition hides a text, it is not known by which of the layers.
-    names = {name for leaf in hidden for name in leaf.layers & layers.off or layers.off}
-    is_left_out = False
-    for name in sorted(names):
-        is_left_out = parts.leaves_out(f"layer {name}")
-    for leaf in hidden if is_left_out else ():
-        if leaf.drawing is None:
-            is_removed = raw.FPDFPage_RemoveObject(page.raw, leaf.item)
-        else:
-            is_removed = raw.FPDFFormObj_RemoveObject(leaf.drawing, leaf.item)
-        if is_removed:
-            raw.FPDFPageObj_Destroy(leaf.item)
-
-
-def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
     count = raw.FPDFPage_CountObjects(page.raw)
     leaves = [leaf for at in range(count) for leaf in _leaves(raw.FPDFPage_GetObject(page.raw, at), raw, at)]
     with closing(page.get_textpage()) as text_page:
@@ -161,12 +145,31 @@ def _hidden_texts(page: Any, raw: Any, layers: Layers) -> list[_Leaf]:
             # The texts of a drawing that are in the same known layers are drawn, or not, together.
             key = id(leaf) if leaf.layers & unknown else (leaf.number, leaf.layers)
             groups.setdefault(key, []).append(leaf)
+        scale = min(1.0, _MAX_PIXELS / max(*page.get_size(), 1))
         for group in groups.values():
-            if not _is_drawn(page, raw, [leaf.item for leaf in group]):
+            # Drawn alone on an empty page, in black whatever their colour, texts that are shown leave a trace.
+            for leaf in group:
+                raw.FPDFPageObj_SetIsActive(leaf.item, True)
+                raw.FPDFPageObj_SetFillColor(leaf.item, 0, 0, 0, 255)
+                raw.FPDFTextObj_SetTextRenderMode(leaf.item, raw.FPDF_TEXTRENDERMODE_FILL)
+            with closing(page.render(scale=scale, grayscale=True)) as bitmap:
+                is_drawn = bytes(bitmap.buffer).translate(None, _WHITE) != b""
+            for leaf in group:
+                raw.FPDFPageObj_SetIsActive(leaf.item, False)
+            if not is_drawn:
                 hidden += group
         for leaf in leaves:
             raw.FPDFPageObj_SetIsActive(leaf.item, True)
-    return hidden
+    # Where a drawing or a condition hides a text, it is not known by which of the layers.
+    names = {name for leaf in hidden for name in leaf.layers & layers.off or layers.off}
+    is_left_out = False
+    for name in sorted(names):
+        is_left_out = parts.leaves_out(f"layer {name}")
+    for leaf in hidden if is_left_out else ():
+        is_of_page = leaf.drawing is None
+        remove = raw.FPDFPage_RemoveObject if is_of_page else raw.FPDFFormObj_RemoveObject
+        if remove(page.raw if is_of_page else leaf.drawing, leaf.item):
+            raw.FPDFPageObj_Destroy(leaf.item)
 
 
 def _leaves(
@@ -187,16 +190,3 @@ def _leaves(
     elif depth < _MAX_DEPTH:
         for at in range(raw.FPDFFormObj_CountObjects(item)):
             yield from _leaves(raw.FPDFFormObj_GetObject(item, at), raw, number, item, layers, depth + 1)
-
-
-def _is_drawn(page: Any, raw: Any, items: list[Any]) -> bool:
-    """Return True if texts leave a trace on an empty page, in black whatever their colour."""
-    for item in items:
-        raw.FPDFPageObj_SetIsActive(item, True)
-        raw.FPDFPageObj_SetFillColor(item, 0, 0, 0, 255)
-        raw.FPDFTextObj_SetTextRenderMode(item, raw.FPDF_TEXTRENDERMODE_FILL)
-    with closing(page.render(scale=min(1.0, _MAX_PIXELS / max(*page.get_size(), 1)), grayscale=True)) as bitmap:
-        is_drawn = bytes(bitmap.buffer).translate(None, _WHITE) != b""
-    for item in items:
-        raw.FPDFPageObj_SetIsActive(item, False)
-    return is_drawn

@@ -78,14 +78,6 @@ def _without_soft_hyphens(text: str) -> str:
     return text
 
 
-def columns(text: str) -> int:
-    """Return the width of a line in half-width columns."""
-    if text.isascii():
-        return len(text)
-    widths = list(map(unicodedata.east_asian_width, text))
-    return len(text) + widths.count("W") + widths.count("F")
-
-
 _BLANK = re.compile(r"\n[ \t\u3000]*\n")
 # Text outside this range is not wrapped; a line is full if the next word would not have fitted.
 _MAX_COLUMNS, _MIN_COLUMNS = 120, 40
@@ -115,7 +107,11 @@ def unwrap(block: str) -> str:
     lines = block.split("\n")
     if len(lines) == 1 or len(block) > _MAX_BLOCK:
         return block.strip()
-    widths = [columns(line.rstrip()) for line in lines]
+    # In half-width columns.
+    widths: list[int] = []
+    for line in map(str.rstrip, lines):
+        kinds = [] if line.isascii() else list(map(unicodedata.east_asian_width, line))
+        widths.append(len(line) + kinds.count("W") + kinds.count("F"))
     widest = max(widths)
     if not _MIN_COLUMNS <= widest <= _MAX_COLUMNS:
         return block.strip()

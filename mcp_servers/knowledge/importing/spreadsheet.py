@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from xml.etree import ElementTree as ET
@@ -74,10 +75,15 @@ def read_workbook(archive: zipfile.ZipFile, builder: DocumentBuilder, _blob: Blo
         related = sorted(relations(archive, part).values())
         has_threads = any(kind == "threadedComment" for kind, _ in related)
         for kind, target in related:
-            if kind == "comments" and has_threads:
-                builder.add(_own_comments(parse_part(archive, target)))
-            elif kind in {"comments", "threadedComment", "drawing"} and target in names:
-                builder.add(text_lines(parse_part(archive, target)))
+            if kind in {"comments", "threadedComment", "drawing"} and target in names:
+                tree = parse_part(archive, target)
+                # Without the copies of threads, in which Excel tells older versions to be renewed.
+                authors = elements_named(tree, "author") if kind == "comments" and has_threads else ()
+                copied = {str(at) for at, author in enumerate(authors) if (author.text or "").startswith("tc=")}
+                for comments in list(elements_named(tree, "commentList")):
+                    for comment in [comment for comment in comments if comment.get("authorId") in copied]:
+                        comments.remove(comment)
+                builder.add(text_lines(tree))
                 # What a chart shows are cells of the sheets.
                 for drawn, chart in sorted(relations(archive, target).values()):
                     if drawn == "chart" and chart in names:
@@ -99,56 +105,37 @@ def read_flat_workbook(blob: Blob, builder: DocumentBuilder) -> str:
         if is_hidden and builder.hidden.leaves_out(f"sheet {name}"):
             continue
         builder.heading(2, name)
-        builder.add_table(_flat_rows(sheet, formats, lambda name=name: builder.hidden.leaves_out(f"rows of {name}")))
+        rows: list[list[str]] = []
+        # Column -> rows that a cell above still covers, and its text.
+        above: dict[int, tuple[int, str]] = {}
+        for row in elements_named(sheet, "Row"):
+            cells: list[str] = []
+            below: dict[int, tuple[int, str]] = {}
+            for cell in (child for child in row if local_name(child) == "Cell"):
+                at = min(whole_number(attribute(cell, "Index"), len(cells) + 1) - 1, len(cells) + MAX_GAP)
+                cells += [above.get(column, (0, ""))[1] for column in range(len(cells), at)]
+                data = next((child for child in cell if local_name(child) == "Data"), None)
+                kind, text = ("", "") if data is None else (attribute(data, "Type"), "".join(data.itertext()))
+                if kind == "Boolean":
+                    text = "TRUE" if text == "1" else "FALSE"
+                elif kind == "DateTime":
+                    text = text.partition(".")[0].removesuffix("T00:00:00").replace("T", " ")
+                elif kind == "Number":
+                    code = formats.get(attribute(cell, "StyleID"), "")
+                    code = "0.00%" if code == "Percent" else code
+                    with suppress(ValueError):
+                        text = format_number(float(text), code) if "0" in code else general_text(float(text))
+                across, down = (whole_number(attribute(cell, f"Merge{way}"), 0) for way in ("Across", "Down"))
+                if down:
+                    below[len(cells)] = down, label_of(text)
+                cells += [text, *[label_of(text)] * min(across, MAX_GAP)]
+            above = {column: (left - 1, text) for column, (left, text) in above.items() if left > 1} | below
+            if not (attribute(row, "Hidden") in _TRUE and any(cells) and builder.hidden.leaves_out(f"rows of {name}")):
+                rows.append(cells)
+        builder.add_table(rows)
         for comment in elements_named(sheet, "Comment"):
             builder.add("".join(comment.itertext()))
     return ""
-
-
-def _flat_rows(sheet: ET.Element, formats: dict[str, str], leaves_out: Callable[[], bool]) -> Iterator[list[str]]:
-    # Column -> rows that a cell above still covers, and its text.
-    above: dict[int, tuple[int, str]] = {}
-    for row in elements_named(sheet, "Row"):
-        cells: list[str] = []
-        below: dict[int, tuple[int, str]] = {}
-        for cell in (child for child in row if local_name(child) == "Cell"):
-            at = min(whole_number(attribute(cell, "Index"), len(cells) + 1) - 1, len(cells) + MAX_GAP)
-            cells += [above.get(column, (0, ""))[1] for column in range(len(cells), at)]
-            data = next((child for child in cell if local_name(child) == "Data"), None)
-            text = "" if data is None else _flat_text(data, formats.get(attribute(cell, "StyleID"), ""))
-            across, down = (whole_number(attribute(cell, f"Merge{way}"), 0) for way in ("Across", "Down"))
-            if down:
-                below[len(cells)] = down, label_of(text)
-            cells += [text, *[label_of(text)] * min(across, MAX_GAP)]
-        above = {column: (rows - 1, text) for column, (rows, text) in above.items() if rows > 1} | below
-        if not (attribute(row, "Hidden") in _TRUE and any(cells) and leaves_out()):
-            yield cells
-
-
-def _flat_text(data: ET.Element, code: str) -> str:
-    text, kind = "".join(data.itertext()), attribute(data, "Type")
-    if kind == "Boolean":
-        return "TRUE" if text == "1" else "FALSE"
-    if kind == "DateTime":
-        return text.partition(".")[0].removesuffix("T00:00:00").replace("T", " ")
-    if kind != "Number":
-        return text
-    code = "0.00%" if code == "Percent" else code
-    try:
-        return format_number(float(text), code, is_1904=False) if "0" in code else general_text(float(text))
-    except ValueError:
-        return text
-
-
-def _own_comments(tree: ET.Element) -> str:
-    """Return the comments without the copies of threads, in which Excel tells older versions to be renewed."""
-    authors = [author.text or "" for author in elements_named(tree, "author")]
-    copied = {str(number) for number, author in enumerate(authors) if author.startswith("tc=")}
-    for comments in list(elements_named(tree, "commentList")):
-        for comment in list(comments):
-            if comment.get("authorId") in copied:
-                comments.remove(comment)
-    return text_lines(tree)
 
 
 def _rows(

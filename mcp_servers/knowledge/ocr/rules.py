@@ -103,7 +103,16 @@ def decisions(text: str) -> list[Decision]:
     narrow = (run.span("marks") for run in _NARROW_LONG.finditer(text))
     decided = [Decision(at, LONG, is_sure=True) for start, end in narrow for at in range(start, end)]
     for run in _RUN.finditer(text):
-        letters, positions = _compose(run.group(), run.start())
+        # The letters in full width, composed with voicing marks, and their indices.
+        letters, positions = list[str](), list[int]()
+        for offset, written in enumerate(run.group(), run.start()):
+            plain = written.translate(_SPACING_VOICE)
+            voiced = unicodedata.normalize("NFC", letters[-1] + plain) if plain in _VOICE and letters else ""
+            if len(voiced) == 1:
+                letters[-1] = voiced
+            else:
+                letters.append(plain if is_mark(plain) else unicodedata.normalize("NFKC", plain))
+                positions.append(offset)
         position = _Run(letters, text[run.end() : run.end() + 2], listed_words(), text)
         is_misread = False
         for at, index in enumerate(positions):
@@ -122,21 +131,6 @@ def decisions(text: str) -> list[Decision]:
             decided.append(Decision(at, LONG, is_sure=True))
             at += 1
     return sorted(decided)
-
-
-def _compose(text: str, start: int) -> tuple[list[str], list[int]]:
-    """Return the letters in full width, composed with voicing marks, and their indices."""
-    letters: list[str] = []
-    positions: list[int] = []
-    for offset, character in enumerate(text):
-        plain = character.translate(_SPACING_VOICE)
-        voiced = unicodedata.normalize("NFC", letters[-1] + plain) if plain in _VOICE and letters else ""
-        if len(voiced) == 1:
-            letters[-1] = voiced
-            continue
-        letters.append(plain if is_mark(plain) else unicodedata.normalize("NFKC", plain))
-        positions.append(start + offset)
-    return letters, positions
 
 
 class _Run(NamedTuple):

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import anyio
 import anyio.to_thread
@@ -290,6 +289,7 @@ class Pipeline:
         hits: list[Hit] = []
         for scored in best:
             location = locations[scored.chunk]
+            name = f"{location.version}/{location.position}"
             hits.append(
                 Hit(
                     content=location.text,
@@ -297,7 +297,7 @@ class Pipeline:
                     is_weak=scored.score < WEAK,
                     is_unanswered=scored.is_unanswered,
                     # Derived from document, version and position, so it is not stored.
-                    chunk_id=_chunk_id(location.document_id, f"{location.version}/{location.position}"),
+                    chunk_id=str(uuid.uuid5(uuid.UUID(location.document_id), name)),
                     chunk_index=location.position,
                     document_id=location.document_id,
                     collection_id=location.collection_id,
@@ -466,11 +466,6 @@ class Pipeline:
                 ranked.append(_ScoredChunk(now, chunk, least, stages, figures.values, is_beyond))
             stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
-
-
-@lru_cache(maxsize=4_096)
-def _chunk_id(document_id: str, name: str) -> str:
-    return str(uuid.uuid5(uuid.UUID(document_id), name))
 
 
 def _best_text(scored: Sequence[tuple[int, float]]) -> str:

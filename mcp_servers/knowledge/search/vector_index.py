@@ -100,8 +100,20 @@ class VectorIndex:
                     block.chunks[~is_stored] = _REMOVED
                 new = np.setdiff1d(stored, loaded_chunks)
                 rows = read_vectors(connection, embedding.key, new.tolist() if loaded_chunks.size else None)
-                while part := list(islice(rows, _ROWS)):
-                    _append(loaded, part, embedding.dimensions)
+                room = _BLOCK_ROWS - loaded.blocks[-1].count if loaded.blocks else 0
+                while part := list(islice(rows, min(_ROWS, room or _ROWS))):
+                    if not room:
+                        loaded.blocks.append(_Block(np.empty((_BLOCK_ROWS, embedding.dimensions), np.int8)))
+                        room = _BLOCK_ROWS
+                    block = loaded.blocks[-1]
+                    vectors = float_rows([half for *_, half in part], embedding.dimensions)
+                    scales = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / 127
+                    at = slice(block.count, block.count + len(part))
+                    block.matrix[at] = np.rint(vectors / scales[:, np.newaxis])
+                    block.scales[at], block.chunks[at] = scales, [chunk for chunk, *_ in part]
+                    block.documents[at] = [document for _, document, _ in part]
+                    block.count = at.stop
+                    room -= len(part)
                 loaded.changes = embedding.changes
             blocks = list(loaded.blocks)
         visible = None if documents is None else np.array(documents, np.int32)
@@ -122,20 +134,3 @@ class VectorIndex:
         top = top[np.argsort(-cosines[top], kind="stable")]
         pairs = list(zip(chunks[top].tolist(), cosines[top].tolist(), strict=True))
         return NearestChunks(embedding.key, query, pairs, float(cosines.mean()), float(cosines.std()))
-
-
-def _append(loaded: _LoadedVectors, rows: list[tuple[int, int, bytes]], dimensions: int) -> None:
-    """Add (chunk, document, stored vector) to the blocks."""
-    while rows:
-        if not loaded.blocks or loaded.blocks[-1].count == _BLOCK_ROWS:
-            loaded.blocks.append(_Block(np.empty((_BLOCK_ROWS, dimensions), np.int8)))
-        block = loaded.blocks[-1]
-        room = _BLOCK_ROWS - block.count
-        part, rows = rows[:room], rows[room:]
-        vectors = float_rows([half for *_, half in part], dimensions)
-        scales = np.maximum(np.abs(vectors).max(axis=1), np.finfo(np.float32).tiny) / 127
-        at = slice(block.count, block.count + len(part))
-        block.matrix[at] = np.rint(vectors / scales[:, np.newaxis])
-        block.scales[at], block.chunks[at] = scales, [chunk for chunk, *_ in part]
-        block.documents[at] = [document for _, document, _ in part]
-        block.count = at.stop

@@ -68,7 +68,7 @@ def unchanged_document(connection: Transaction, base: StoredBase, new: NewDocume
     old = _existing_version(connection, base, new, access)
     if old is None or not _is_visible(connection, old.key, access):
         return None
-    there = old if old.document.chunks else _same_content(connection, base.key, new)
+    there = old if old.document.chunks else next(iter(_of_content(connection, base.key, new, "> 0")), None)
     compared = ("content_hash", "title", "collection", "department", "clearance", "fields")
     is_unchanged = all(getattr(old.document, name) == getattr(new, name) for name in compared)
     if not is_unchanged or there is None or there.document.chunks != len(new.chunks):
@@ -87,7 +87,7 @@ def write_document(connection: Transaction, base: StoredBase, prepared: Prepared
     if old:
         remove_document(connection, old, every_place=False)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
-    there = _same_content(connection, base.key, new)
+    there = next(iter(_of_content(connection, base.key, new, "> 0")), None)
     if there and there.document.chunks == len(new.chunks):
         if new.uri:
             _insert(connection, base, replace(new, chunks=()), document_id, version)
@@ -113,7 +113,7 @@ def remove_document(connection: Transaction, stored: StoredDocument, *, every_pl
 
     Without ``every_place`` it is removed from its place only: if its content is at another one, it goes on there.
     """
-    others = _places(connection, stored)
+    others = _of_content(connection, stored.base, stored.document, "= 0") if stored.document.chunks else []
     if others and not every_place:
         # The row of the chunks stays: searches keep its key in memory.
         connection.execute("DELETE FROM document WHERE id = ?", (others[0].key,))
@@ -161,10 +161,11 @@ def documents_of(
     are_repeated = "SELECT 1 FROM document WHERE base = ? AND chunks = 0"
     if every_place or not connection.execute(are_repeated, (base,)).fetchone():
         return [stored.document for stored in documents]
-    return [
-        replace(stored.document, places=tuple(place.document.uri for place in _places(connection, stored)))
-        for stored in documents
-    ]
+    repeated: list[Document] = []
+    for stored in documents:
+        others = _of_content(connection, base, stored.document, "= 0") if stored.document.chunks else []
+        repeated.append(replace(stored.document, places=tuple(place.document.uri for place in others)))
+    return repeated
 
 
 def text_of(connection: Transaction, document: Document, access: Access) -> list[NewChunk]:
@@ -172,7 +173,7 @@ def text_of(connection: Transaction, document: Document, access: Access) -> list
     if document.chunks:
         return chunks_of(connection, document.id)
     base = document_by_id(connection, document.id, access).base
-    there = _same_content(connection, base, document)
+    there = next(iter(_of_content(connection, base, document, "> 0")), None)
     return chunks_of(connection, there.document.id) if there else []
 
 
@@ -235,23 +236,16 @@ def _existing_version(
 def _of_content(
     connection: Transaction, base: int, document: Document | NewDocument, chunks: Literal["= 0", "> 0"]
 ) -> list[StoredDocument]:
-    """Return the documents of a base with the content, collection, fields and readers of a document."""
+    """Return the documents of a base with the content, collection, fields and readers of a document.
+
+    At most one of them has the chunks; those without are its other places.
+    """
     rows = connection.execute(
         f"{_SELECT} WHERE document.base = ? AND content_hash = ? AND document.tenant = ? AND department = ?"
         f" AND clearance = ? AND collection.name = ? AND document.chunks {chunks} ORDER BY document.id",
         (base, document.content_hash, document.tenant, document.department, document.clearance, document.collection),
     )
     return [stored for row in rows if (stored := _document(row)).document.fields == document.fields]
-
-
-def _same_content(connection: Transaction, base: int, document: Document | NewDocument) -> StoredDocument | None:
-    """Return the document that has the chunks of a content, if there is one."""
-    return next(iter(_of_content(connection, base, document, "> 0")), None)
-
-
-def _places(connection: Transaction, stored: StoredDocument) -> list[StoredDocument]:
-    """Return the other places of a document."""
-    return _of_content(connection, stored.base, stored.document, "= 0") if stored.document.chunks else []
 
 
 def _insert(connection: Transaction, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:

@@ -48,14 +48,11 @@ def embedding_by_key(connection: Transaction, key: int) -> Embedding:
 
 
 def create_embedding(connection: Transaction, base: int, embedder: str) -> int:
-    """Create an empty set."""
+    """Create an empty set, which becomes active when it is complete."""
     sql = "INSERT INTO embedding (base, embedder) VALUES (?, ?) RETURNING id"
-    return connection.execute(sql, (base, embedder)).fetchone()[0]
-
-
-def set_next_embedding(connection: Transaction, base: int, key: int | None) -> None:
-    """Set the set that becomes active when complete."""
+    key: int = connection.execute(sql, (base, embedder)).fetchone()[0]
     connection.execute("UPDATE base SET becoming = ? WHERE id = ?", (key, base))
+    return key
 
 
 def set_active_embedding(connection: Transaction, base: int, key: int) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from mcp_servers.weather.forecast import (
+    STATION_TABLE,
+    WEEK_AREA_TABLE,
+    WEEK_STATION_TABLE,
     AreaCodes,
     AreaForecast,
     CodeTables,
     Day,
     OfficeForecast,
     rain_slots_left,
-    read_stations,
-    read_week_areas,
-    read_week_stations,
     readable_text,
 )
 from mcp_servers.weather.wording import describe_code
@@ -139,7 +139,7 @@ def test_something_that_is_not_a_forecast_is_refused(document: object) -> None:
 
 
 def test_a_station_named_like_the_municipality_comes_first() -> None:
-    tables = CodeTables(stations=read_stations(small_table("forecast_area")))
+    tables = CodeTables(stations=STATION_TABLE.validate_python(small_table("forecast_area")))
     names = {"36127": "福島", "36476": "郡山"}
     assert tables.codes_of("070010", near="郡山", station_names=names).stations == ("36476", "36127")
     assert tables.codes_of("070010", near="福島", station_names=names).stations == ("36127", "36476")
@@ -168,9 +168,9 @@ def tables_in(folder: Path) -> CodeTables:
         return json.loads((folder / f"{name}.json").read_text("utf-8"))
 
     return CodeTables(
-        read_stations(table("forecast_area")),
-        read_week_stations(table("week_area")),
-        read_week_areas(table("week_area05")),
+        STATION_TABLE.validate_python(table("forecast_area")),
+        WEEK_STATION_TABLE.validate_python(table("week_area")),
+        WEEK_AREA_TABLE.validate_python(table("week_area05")),
     )
 
 

@@ -29,7 +29,7 @@ from mcp_servers.knowledge.importing.parser_process import (
     seconds_for,
 )
 from mcp_servers.knowledge.importing.reader import open_reader
-from mcp_servers.knowledge.results import MAX_TEXT
+from mcp_servers.knowledge.service import MAX_TEXT
 from rkllm_mcp.mcp_client.client import MCPClient
 from tests.support.attacks import ATTACKS, pdf_of, zipped
 
