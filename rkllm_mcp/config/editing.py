@@ -17,9 +17,9 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,18 +46,18 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]], *, of_new_name
     A UsageError if they are to be ``of_new_names`` and the file has a server of the name of one.
     """
     plain = [_plain(server) for server in servers]
-    with _lock(path):
+    with _locked_file(path) as file:
+        before = file.table
         for server in plain if of_new_names else ():
             if server["name"] in names_in(path):
                 raise UsageError(f"{path} has a server {server['name']!r}; remove it first, or choose another name")
-        before = _read_table(path)
-        if _is_json(path, before) and not is_list(before.get("servers")):
-            theirs = {server["name"]: _without(server, "name") for server in plain}
+        if file.is_json and not is_list(before.get("servers")):
+            theirs = {server["name"]: {key: server[key] for key in server if key != "name"} for server in plain}
             after = {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}}
         else:
             after = {**before, "servers": [*before.get("servers", []), *plain]}
-        blocks = "\n".join(f"[[servers]]\n{''.join(map(_line, server.items()))}" for server in plain)
-        _edit(path, before, after, lambda text: _with_block(text, blocks), f"add this by hand:\n{blocks}")
+        blocks = "\n".join(f"[[servers]]\n{_lines(server)}" for server in plain)
+        _write(file, after, _with_block(file.text, blocks), f"add this by hand:\n{blocks}")
 
 
 def set_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
@@ -67,19 +67,15 @@ def set_boards(path: Path, boards: Sequence[Mapping[str, Any]]) -> None:
     """
     checked_servers({"boards": list(boards)}, "the list of boards", path)
     plain = [_plain(board) for board in boards]
-    with _lock(path):
-        before = _read_table(path)
-        present: list[dict[str, Any]] = before.get("boards", [])
-        after = {**_without(before, "boards"), "boards": plain}
+    with _locked_file(path) as file:
+        present: list[dict[str, Any]] = file.table.get("boards", [])
         added = plain[len(present) :] if plain[: len(present)] == present else plain
-        blocks = "\n".join(f"[[boards]]\n{''.join(map(_line, board.items()))}" for board in added)
-
-        def edit_text(text: str) -> str:
-            for _ in present if added is plain else ():
-                text = _without_block(text, 0, "boards")
-            return _with_block(text, blocks) if added else text
-
-        _edit(path, before, after, edit_text, f"write the boards by hand:\n{blocks}")
+        blocks = "\n".join(f"[[boards]]\n{_lines(board)}" for board in added)
+        text = file.text
+        for _ in present if added is plain else ():
+            text = _without_block(text, 0, "boards")
+        text = _with_block(text, blocks) if added else text
+        _write(file, {**file.table, "boards": plain}, text, f"write the boards by hand:\n{blocks}")
 
 
 def add_server(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,45 +105,44 @@ def tidy(entry: dict[str, Any]) -> dict[str, Any]:
     """Remove a transport that the command or URL implies."""
     implied = {"command": "stdio", "url": "http"}
     is_implied = any(key in entry and entry.get("transport") == transport for key, transport in implied.items())
-    return _without(entry, "transport") if is_implied else entry
+    return {key: entry[key] for key in entry if key != "transport" or not is_implied}
 
 
 def remove_server(path: Path, name: str) -> None:
     """Remove a server from a configuration file."""
-    with _lock(path):
-        before = read_file(path)
-        after, index = _without_server(before, name)
-        if after is None:
-            ours: Any = before.get("servers") or []
-            ours = [str(server.get("name")) for server in ours] if is_list(ours) else list(ours)
-            names = ", ".join([*ours, *before.get("mcpServers", {})]) or "none"
-            raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {names}")
-        _edit(path, before, after, lambda text: _without_block(text, index), f"remove the server {name!r} by hand")
+    with _locked_file(path) as file:
+        after = dict(file.table)
+        ours: Any = after.get("servers") or []
+        numbers = [number for number, server in enumerate(ours) if is_list(ours) and server.get("name") == name]
+        if numbers:
+            after["servers"] = [server for number, server in enumerate(ours) if number != numbers[0]]
+            if not after["servers"]:
+                del after["servers"]
+        else:
+            tables = (top for top in ("mcpServers", "servers") if is_table(after.get(top)) and name in after[top])
+            if (top := next(tables, None)) is None:
+                names = [str(server.get("name")) for server in ours] if is_list(ours) else list(ours)
+                there = ", ".join([*names, *after.get("mcpServers", {})]) or "none"
+                raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {there}")
+            after[top] = {key: after[top][key] for key in after[top] if key != name}
+        text = _without_block(file.text, numbers[0]) if numbers else file.text
+        _write(file, after, text, f"remove the server {name!r} by hand")
 
 
 def set_value(path: Path, section: str, key: str, value: Any) -> None:
     """Set one key of a section in a configuration file, creating both if necessary."""
-    line = _line((key, value)).rstrip()
-    edited = partial(_with_assignment, section=section, key=rf"{re.escape(key)}\s*=", new=f"{line}\n")
-    with _lock(path):
-        before = _read_table(path)
-        after = {**before, section: {**before.get(section, {}), key: value}}
-        _edit(path, before, after, edited, f"write this under [{section}] by hand: {line}")
+    line = _lines({key: value})
+    with _locked_file(path) as file:
+        after = {**file.table, section: {**file.table.get(section, {}), key: value}}
+        text = _with_assignment(file.text, section, rf"{re.escape(key)}\s*=", line)
+        _write(file, after, text, f"write this under [{section}] by hand: {line.rstrip()}")
 
 
-def _with_assignment(
-    text: str,
-    *,
-    section: str,
-    key: str,
-    new: str,
-    index: int = 0,
-    replaced: Callable[[str], str] | None = None,
-) -> str:
+def _with_assignment(text: str, section: str, key: str, new: str, *, index: int = 0, entry: str = "") -> str:
     """Return the text with ``new`` as the line of a key, also where the key or its section is missing.
 
-    A line that is there keeps its comment, or becomes what ``replaced`` returns for it. ``key`` is a pattern; of
-    ``[[section]]`` it is the ``index``-th one.
+    A line that is there keeps its comment; with ``entry`` it is the beginning of a list, and gets that as its first
+    line. ``key`` is a pattern; of ``[[section]]`` it is the ``index``-th one.
     """
     lines = text.splitlines(keepends=True)
     header = re.compile(rf"\s*\[\[?\s*{re.escape(section)}\s*\]")
@@ -160,67 +155,71 @@ def _with_assignment(
     if old is None:
         head = lines[start].rstrip("\n")
         lines[start] = f"{head}\n{new}"
+    elif entry:
+        head, _, tail = lines[old].partition("[")
+        tail = tail.lstrip(" \t")
+        # Text after the bracket gets its own line; a bracket alone closes the list.
+        tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
+        lines[old] = f"{head}[\n{entry}{tail}"
     else:
         comment = _BEHIND_VALUE.search(lines[old])
-        same_comment = f"{new.rstrip()}{comment[1] if comment else ''}\n"
-        lines[old] = same_comment if replaced is None else replaced(lines[old])
+        lines[old] = f"{new.rstrip()}{comment[1] if comment else ''}\n"
     return "".join(lines)
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
     """Add an API key of the owner, in its stored form, to a file that may not exist; ``label`` becomes a comment."""
-    item = f"    {toml_value(entry)},{_comment(label)}\n"
-
-    def put_first(old: str) -> str:
-        head, _, tail = old.partition("[")
-        tail = tail.lstrip(" \t")
-        # Text after the bracket gets its own line; a bracket alone closes the list.
-        tail = f"    {tail}" if tail.strip(" \t\n]") else tail.lstrip("\n")
-        return f"{head}[\n{item}{tail}"
-
-    key, new = r"api_keys\s*=\s*\[", f"api_keys = [\n{item}]\n"
-    edited = partial(_with_assignment, section="service", key=key, new=new, replaced=put_first)
-    advice = f"add this to api_keys in [service] by hand:\n{item}"
-    with _lock(path):
-        before = _read_table(path)
-        service: dict[str, Any] = before.get("service", {})
-        after = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
-        _edit(path, before, after, edited, advice)
+    words = collapse_whitespace(label)
+    line = f"    {toml_value(entry)},{f'  # {words}' if words else ''}\n"
+    with _locked_file(path) as file:
+        service: dict[str, Any] = file.table.get("service", {})
+        after = {**file.table, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
+        new = f"api_keys = [\n{line}]\n"
+        text = _with_assignment(file.text, "service", r"api_keys\s*=\s*\[", new, entry=line)
+        _write(file, after, text, f"add this to api_keys in [service] by hand:\n{line}")
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
     """Add a tenant with the stored form of a key, or give an existing one this key; ``label`` becomes a comment."""
+    words = collapse_whitespace(label)
     value = f"api_key = {toml_value(entry)}"
-    line = f"{value}{_comment(label)}\n"
+    line = f"{value}{f'  # {words}' if words else ''}\n"
     block = f'[[tenants]]\nname = {toml_value(name)}\n{line}may_approve = false\ndocuments = "own"\n'
-    with _lock(path):
-        before = _read_table(path)
-        after: list[dict[str, Any]] = list(before.get("tenants", []))
-        index = next((number for number, tenant in enumerate(after) if tenant.get("name") == name), None)
+    with _locked_file(path) as file:
+        tenants: list[dict[str, Any]] = list(file.table.get("tenants", []))
+        index = next((number for number, tenant in enumerate(tenants) if tenant.get("name") == name), None)
         if index is None:
-            after.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
-            edited = partial(_with_block, block=block)
+            tenants.append({"name": name, "api_key": entry, "may_approve": False, "documents": "own"})
+            text = _with_block(file.text, block)
         else:
-            after[index] = {**after[index], "api_key": entry}
-            edited = partial(_with_assignment, section="tenants", key=r"api_key\s*=", new=f"{value}\n", index=index)
+            tenants[index] = {**tenants[index], "api_key": entry}
+            text = _with_assignment(file.text, "tenants", r"api_key\s*=", f"{value}\n", index=index)
         advice = f"write this by hand, for the tenant {name}:\n{line}"
-        _edit(path, before, {**before, "tenants": after}, edited, advice)
+        _write(file, {**file.table, "tenants": tenants}, text, advice)
+
+
+@dataclass(frozen=True)
+class _LockedFile:
+    """A configuration file while other edits wait; empty if it does not exist."""
+
+    path: Path
+    table: dict[str, Any]
+    text: str
+    is_json: bool
 
 
 @contextmanager
-def _lock(path: Path) -> Generator[None]:
-    """Keep other edits in the folder of a configuration file waiting; a ConfigError if one of them does not end."""
+def _locked_file(path: Path) -> Generator[_LockedFile]:
+    """Read a configuration file, and keep other edits in its folder waiting; a ConfigError if one does not end."""
     # The folder is locked because the file is replaced; a folder that does not exist yet is made by the first edit.
     folder = next((parent for parent in path.absolute().parents if parent.is_dir()), Path("/"))
-    try:
+    descriptor: int | None = None
+    # A folder that cannot be opened cannot be locked; whether its file can be written, the edit itself says.
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        # Such a folder cannot be locked; whether its file can be written, the edit itself says.
-        yield
-        return
     try:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        while True:
+        while descriptor is not None:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -232,28 +231,20 @@ def _lock(path: Path) -> Generator[None]:
                 problem = "a file that another program has been editing for a while"
                 raise ConfigError(str(path), "", problem, "end that rkllm-mcp command, then repeat this one")
             time.sleep(_LOCK_RETRY_S)
-        yield
+        table, text = (read_file(path), path.read_text("utf-8")) if path.exists() else ({}, "")
+        begins_json = bool(table) and text.removeprefix("\ufeff").lstrip().startswith("{")
+        yield _LockedFile(path, table, text, path.suffix == ".json" or (path.suffix != ".toml" and begins_json))
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
-def _read_table(path: Path) -> dict[str, Any]:
-    return read_file(path) if path.exists() else {}
-
-
-def _line(item: tuple[str, Any]) -> str:
-    return f"{toml_key(item[0])} = {toml_value(item[1])}\n"
-
-
-def _edit(
-    path: Path, before: Mapping[str, Any], after: Mapping[str, Any], edited: Callable[[str], str], advice: str
-) -> None:
-    """Write ``after``: a JSON file as a value, a TOML file as its text after ``edited``."""
-    if _is_json(path, before):
+def _write(file: _LockedFile, after: Mapping[str, Any], text: str, advice: str) -> None:
+    """Write ``after``: a JSON file as a value, a TOML file as ``text``."""
+    path, suffix = file.path, ".toml"
+    if file.is_json:
         text = json.dumps(after, ensure_ascii=False, indent=2) + "\n"
         suffix, advice = ".json", "edit it by hand"
-    else:
-        text, suffix = edited(path.read_text("utf-8") if path.exists() else ""), ".toml"
     draft = draft_beside(path, f".draft{suffix}")
     try:
         try:
@@ -287,36 +278,6 @@ def _with_block(text: str, block: str) -> str:
     """Return the text with a block of lines after it, an empty line between."""
     separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{separator}{block}"
-
-
-def _comment(label: str) -> str:
-    words = collapse_whitespace(label)
-    return f"  # {words}" if words else ""
-
-
-def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
-    if path.suffix == ".json":
-        return True
-    return path.suffix != ".toml" and bool(before) and path.read_text("utf-8-sig").lstrip().startswith("{")
-
-
-def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any] | None, int]:
-    ours = before.get("servers")
-    index: int | None = None
-    if is_list(ours):
-        index = next((number for number, server in enumerate(ours) if server.get("name") == name), None)
-    if is_list(ours) and index is not None:
-        remaining = [*ours[:index], *ours[index + 1 :]]
-        return {**_without(before, "servers"), **({"servers": remaining} if remaining else {})}, index
-    for top in ("mcpServers", "servers"):
-        theirs = before.get(top)
-        if is_table(theirs) and name in theirs:
-            return {**before, top: _without(theirs, name)}, -1
-    return None, -1
-
-
-def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in table.items() if name != key}
 
 
 def _without_block(text: str, index: int, section: str = "servers") -> str:
@@ -368,6 +329,10 @@ def write_private(path: Path, text: str, mode: int = 0o600) -> None:
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values as they are read back: no None, lists instead of tuples."""
     return json.loads(json.dumps({key: value for key, value in server.items() if value is not None}))
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return "".join(f"{toml_key(key)} = {toml_value(value)}\n" for key, value in table.items())
 
 
 def toml_key(name: str) -> str:
