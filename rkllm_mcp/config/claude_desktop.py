@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rkllm_mcp.config.expansion import expand_known, is_list, is_table
-from rkllm_mcp.config.servers import SERVER_KEYS, transport_of, type_of
+from rkllm_mcp.config.servers import SERVER_KEYS, TYPE_OF, transport_of
 from rkllm_mcp.errors import ConfigError, did_you_mean
 
 # Other keys of these hosts' files and entries; none of them changes the available tools.
@@ -52,14 +52,7 @@ class Entry:
     table: dict[str, Any]  # keys of ``[[servers]]``
     label: str  # position, such as ``mcpServers.weather`` or ``servers[1]``
     written: dict[str, str] = field(default_factory=dict[str, str])  # our key -> the key in the file
-    ignored: tuple[str, ...] = ()  # keys without a meaning here
-
-    @property
-    def remark(self) -> str:
-        """Return a line about the ignored keys; may be empty."""
-        names = ", ".join(f"'{key}'" for key in self.ignored)
-        what = f"ignored, as they mean nothing here: {names}; remove them, or correct their names"
-        return f"{self.label}: {what}" if names else ""
+    remark: str = ""  # a line about the keys without a meaning here
 
 
 def _convert(key: str, value: Any, env: Mapping[str, str]) -> Any:
@@ -70,19 +63,20 @@ def _convert(key: str, value: Any, env: Mapping[str, str]) -> Any:
         return value / 1000 if value >= MILLISECONDS_FROM else float(value)
     if key != "headers":
         return value
-    headers = dict(map(_header, value)) if is_list(value) else value
+    headers = value
+    if is_list(value):
+        headers = dict[str, Any]()
+        for item in value:
+            if isinstance(item, str):
+                name, _, text = item.partition(":")
+                headers[name.strip()] = text.strip()
+            elif is_table(item):
+                headers[str(item.get("name", item.get("key", "")))] = item.get("value")
+            else:
+                headers[str(item)] = None
     if not is_table(headers):
         return headers
     return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in headers.items()}
-
-
-def _header(item: Any) -> tuple[str, Any]:
-    if isinstance(item, str):
-        name, _, text = item.partition(":")
-        return name.strip(), text.strip()
-    if is_table(item):
-        return str(item.get("name", item.get("key", ""))), item.get("value")
-    return str(item), None
 
 
 # Our key -> the keys of other hosts.
@@ -98,6 +92,8 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "inherit_env": ("inheritEnv",),
 }
 _KEYS = {theirs: ours for ours, spellings in _SPELLINGS.items() for theirs in spellings}
+# Keys of an entry that have a meaning here, in other hosts' format or ours.
+KNOWN_KEYS = frozenset({*SERVER_KEYS, *_KEYS})
 
 
 def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
@@ -144,21 +140,20 @@ def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source
         if entry.table.get("command") == "" and "url" in entry.table:
             del entry.table["command"]  # some hosts write an empty command in addition to a url
         _set_transport(entry, source)
-        fields = type_of(entry.table["transport"]).model_fields
-        entry.ignored = tuple(entry.written[key] for key in entry.table if key not in fields)
+        fields = TYPE_OF[entry.table["transport"]].model_fields
+        ignored = [entry.written[key] for key in entry.table if key not in fields]
         # An unknown key that restricts the server would have no effect, unless it is switched off.
-        for key in entry.ignored:
-            if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
+        for key in ignored:
+            if key not in KNOWN_KEYS and _RESTRICTS.search(key) and entry.table[key]:
                 problem = "an unknown restriction that would have no effect"
                 raise ConfigError(source, f"{label}.{key}", problem, f"use {_RESTRICTIONS} instead, or remove it")
+        if ignored:
+            names = ", ".join(f"'{key}'" for key in ignored)
+            what = f"ignored, as they mean nothing here: {names}; remove them, or correct their names"
+            entry.remark = f"{label}: {what}"
         entry.table = {key: value for key, value in entry.table.items() if key in fields}
         entries.append(entry)
     return entries
-
-
-def is_known(key: str) -> bool:
-    """Return True if a key of an entry has a meaning here, in other hosts' format or ours."""
-    return key in SERVER_KEYS or key in _KEYS
 
 
 def _set_transport(entry: Entry, source: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
@@ -26,40 +26,55 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
 
     ``source`` and ``key`` are the file and the dotted key for error messages.
     """
-
-    def expand_text(text: str, where: str) -> str:
-        def replaced(match: re.Match[str]) -> str:
-            escaped, name, has_default, default = match.groups()
-            if escaped:
-                inserted = match.group(0)[1:]
-            elif name == "PYTHON":
-                inserted = sys.executable
-            else:
-                # As in a shell, an empty variable counts as unset if a default is given.
-                inserted = (env.get(name) or default) if has_default else env.get(name)
-            if inserted is None:
-                problem = f"${{{name}}}, which is not set in the environment"
-                raise ConfigError(source, where, problem, f"set {name}, or write ${{{name}:-default}}")
-            # A password may have any character, which ends it in an address.
-            is_part = where == _DATABASE and "://" in text[: match.start()]
-            return quote(inserted, safe="") if is_part else inserted
-
-        return _VARIABLE.sub(replaced, text)
-
-    return _with_texts(value, key, expand_text)
+    if is_list(value):
+        return [expand(item, env, source=source, key=f"{key}[{index}]") for index, item in enumerate(value)]
+    if is_table(value):
+        expanded: dict[str, Any] = {}
+        for name, item in value.items():
+            where = f"{key}.{name}" if key else name
+            expanded[name] = expand(item, env, source=source, key=where) if _has_variables(name, item) else item
+        return expanded
+    if not isinstance(value, str):
+        return value
+    pieces: list[str] = []
+    end = 0
+    for match in _VARIABLE.finditer(value):
+        escaped, name, has_default, default = match.groups()
+        if escaped:
+            inserted = match.group(0)[1:]
+        elif name == "PYTHON":
+            inserted = sys.executable
+        else:
+            # As in a shell, an empty variable counts as unset if a default is given.
+            inserted = (env.get(name) or default) if has_default else env.get(name)
+        if inserted is None:
+            problem = f"${{{name}}}, which is not set in the environment"
+            raise ConfigError(source, key, problem, f"set {name}, or write ${{{name}:-default}}")
+        # A password may have any character, which ends it in an address.
+        is_part = key == _DATABASE and "://" in value[: match.start()]
+        pieces += [value[end : match.start()], quote(inserted, safe="") if is_part else inserted]
+        end = match.end()
+    return "".join([*pieces, value[end:]])
 
 
 def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
     """Return the variables that ``expand`` would miss, in order, without duplicates."""
     unset: list[str] = []
+    if isinstance(value, str):
+        for match in _VARIABLE.finditer(value):
+            escaped, name, has_default, _ = match.groups()
+            if not escaped and has_default is None and name != "PYTHON" and name not in env:
+                unset.append(name)
+    elif is_list(value):
+        unset = [name for item in value for name in unset_variables(item, env)]
+    elif is_table(value):
+        parts = [item for name, item in value.items() if _has_variables(name, item)]
+        unset = unset_variables(parts, env)
+    return list(dict.fromkeys(unset))
 
-    def note_unset(text: str, _where: str) -> str:
-        matches = [match for match in _VARIABLE.finditer(text) if not match.group(1) and match.group(3) is None]
-        unset.extend(match.group(2) for match in matches)
-        return text
 
-    _with_texts(value, "", note_unset)
-    return [name for name in dict.fromkeys(unset) if name != "PYTHON" and name not in env]
+def _has_variables(key: str, value: object) -> bool:
+    return key not in UNTOUCHED_KEYS and not (key == "openapi_spec" and is_table(value))
 
 
 def is_table(value: object) -> TypeGuard[dict[str, Any]]:
@@ -70,21 +85,6 @@ def is_table(value: object) -> TypeGuard[dict[str, Any]]:
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Return True for a list of a file."""
     return isinstance(value, list)
-
-
-def _with_texts(value: Any, key: str, replaced: Callable[[str, str], str]) -> Any:
-    """Return the value with every text replaced that may have variables, given the text and its dotted key."""
-    if isinstance(value, str):
-        return replaced(value, key)
-    if is_list(value):
-        return [_with_texts(item, f"{key}[{index}]", replaced) for index, item in enumerate(value)]
-    if is_table(value):
-        changed: dict[str, Any] = {}
-        for name, item in value.items():
-            is_untouched = name in UNTOUCHED_KEYS or (name == "openapi_spec" and isinstance(item, dict))
-            changed[name] = item if is_untouched else _with_texts(item, f"{key}.{name}" if key else name, replaced)
-        return changed
-    return value
 
 
 def expand_known(text: str, env: Mapping[str, str]) -> str:

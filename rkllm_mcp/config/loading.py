@@ -6,15 +6,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from rkllm_base.folders import user_folder
 from rkllm_base.settings import TOMLDecodeError, parse_toml, read_switch
-from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, entries_of, is_known
+from rkllm_mcp.config.claude_desktop import FOREIGN_TOP_KEYS, KNOWN_KEYS, entries_of
 from rkllm_mcp.config.expansion import expand, is_list, is_table, unset_variables
 from rkllm_mcp.config.section import Section
 from rkllm_mcp.config.sections import Config, Sections
@@ -42,40 +42,29 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
         if not variable.startswith(PREFIX) or not separator or not env[variable]:
             continue
         where = f"environment variable {variable}"
-        if section not in sections:
-            allowed = _allowed_levels("sections", section, list(sections))
-            raise ConfigError(where, "", f"section {section.upper()!r}", allowed)
-        fields = sections[section].model_fields
+        fields = sections[section].model_fields if section in sections else {}
         if key not in fields:
-            allowed = _allowed_levels(f"keys of {section}", key, list(fields))
-            raise ConfigError(where, "", f"key {key.upper()!r}", allowed)
+            level, unknown, known = ("key", key, fields) if section in sections else ("section", section, sections)
+            names = [name.upper() for name in known]
+            allowed = f"the {f'keys of {section}' if level == 'key' else 'sections'} are {', '.join(names)}"
+            hint = did_you_mean(unknown.upper(), names)
+            raise ConfigError(where, "", f"{level} {unknown.upper()!r}", f"{allowed}{hint}")
         values = table.setdefault(section, {})
         if not is_table(values):
             raise ConfigError(source, section, repr(values), "a table is allowed")
-        values[key] = _read_variable(fields[key], env[variable], where)
+        text, types = env[variable], _kinds(fields[key].annotation)
+        values[key] = text
+        if types & {"tuple", "dict"}:
+            try:
+                values[key] = json.loads(text)
+            except json.JSONDecodeError:
+                raise ConfigError(where, "", repr(text), 'a list in JSON is allowed, such as ["a", "b"]') from None
+        elif kind := next((kind for kind in (bool, int, float) if kind.__name__ in types), None):
+            # The check of the section reports the allowed values.
+            with suppress(ValidationError):
+                values[key] = TypeAdapter(kind).validate_python(text.strip(), strict=False)
         origins[f"{section}.{key}"] = where
     return origins
-
-
-def _allowed_levels(what: str, unknown: str, names: list[str]) -> str:
-    levels = [name.upper() for name in names]
-    return f"the {what} are {', '.join(levels)}{did_you_mean(unknown.upper(), levels)}"
-
-
-def _read_variable(field: FieldInfo, text: str, where: str) -> Any:
-    kinds = _kinds(field.annotation)
-    if kinds & {"tuple", "dict"}:
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            raise ConfigError(where, "", repr(text), 'a list in JSON is allowed, such as ["a", "b"]') from None
-    for kind in (bool, int, float):
-        if kind.__name__ in kinds:
-            try:
-                return TypeAdapter(kind).validate_python(text.strip(), strict=False)
-            except ValidationError:
-                return text  # the check of the section reports the allowed values
-    return text
 
 
 def _kinds(annotation: Any) -> set[str]:
@@ -271,22 +260,19 @@ def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str)
     servers: dict[str, Any] = {}
     for top in ("servers", "mcpServers"):
         value = raw.get(top)
-        if is_list(value):
-            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]") for index, item in enumerate(value)]
-        elif is_table(value):
-            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}") for key, item in value.items()}
-        elif value is not None:
-            servers[top] = value
+        expanded: dict[Any, Any] = dict(enumerate(value)) if is_list(value) else {**value} if is_table(value) else {}
+        for key, item in expanded.items():
+            if is_table(item):
+                # Keys of another host may name variables that only that host has.
+                fields = {name: field for name, field in item.items() if name in KNOWN_KEYS}
+                unknown = {name: field for name, field in item.items() if name not in KNOWN_KEYS}
+                if not unset_variables(fields, env):
+                    where = f"{top}[{key}]" if is_list(value) else f"{top}.{key}"
+                    fields = expand(fields, env, source=source, key=where)
+                expanded[key] = unknown | fields
+        if value is not None:
+            servers[top] = list(expanded.values()) if is_list(value) else expanded if is_table(value) else value
     return servers
-
-
-def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> Any:
-    if not is_table(item):
-        return item
-    # Keys of another host may name variables that only that host has.
-    fields = {name: value for name, value in item.items() if is_known(name)}
-    unknown = {name: value for name, value in item.items() if not is_known(name)}
-    return unknown | (fields if unset_variables(fields, env) else expand(fields, env, source=source, key=key))
 
 
 def _settle(section: Any, key: str, folder: Path) -> None:

@@ -84,8 +84,18 @@ def read_servers(content: Any) -> tuple[RegistryServer, ...]:
         name = _text(server, "name")
         if not name or official.get("status") == "deleted":
             continue
-        url, headers = _remote(server)
-        command, environment = ("", ()) if url else _package(server)
+        url, command = "", ""
+        headers: tuple[RegistryValue, ...] = ()
+        environment: tuple[RegistryValue, ...] = ()
+        for remote in map(as_mapping, as_list(server.get("remotes"))):
+            address = _text(remote, "url")
+            # An address with a variable is none that could be filled in.
+            is_web = address.startswith(("https://", "http://")) and "{" not in address
+            if is_web and remote.get("type") == "streamable-http":
+                url, headers = address, _values(remote.get("headers"))
+                break
+        if not url:
+            command, environment = _package(server)
         short = _UNNAMELY.sub("-", name.rpartition("/")[2]).strip("-.")[:64] or "server"
         title = _text(server, "title") or name.rpartition("/")[2]
         about = title, _text(server, "description"), _text(server, "version")
@@ -99,15 +109,6 @@ def next_cursor(content: Any) -> str:
     return _text(metadata, "nextCursor") or _text(metadata, "next_cursor")
 
 
-def _remote(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
-    for remote in map(as_mapping, as_list(server.get("remotes"))):
-        url = _text(remote, "url")
-        # An address with a variable is none that could be filled in.
-        if remote.get("type") == "streamable-http" and url.startswith(("https://", "http://")) and "{" not in url:
-            return url, _values(remote.get("headers"))
-    return "", ()
-
-
 def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
     for package in map(as_mapping, as_list(server.get("packages"))):
         runner = _RUNNERS.get(_text(package, "registryType"))
@@ -117,21 +118,15 @@ def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]
             continue
         if not _IDENTIFIER.fullmatch(identifier) or not _VERSION.fullmatch(version):
             continue
-        words = [*runner[0], f"{identifier}{runner[1]}{version}", *_arguments(package)]
+        words = [*runner[0], f"{identifier}{runner[1]}{version}"]
+        # The arguments that have a value or must have one, which the reader of the command fills in.
+        for argument in map(as_mapping, as_list(package.get("packageArguments"))):
+            value = _text(argument, "value")
+            if value or argument.get("isRequired") is True:
+                words += [name] if (name := _text(argument, "name")) else []
+                words.append(value or (_text(argument, "valueHint") or "VALUE").upper())
         return shlex.join(words), _values(package.get("environmentVariables"))
     return "", ()
-
-
-def _arguments(package: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that have a value or must have one, which the reader of the command fills in."""
-    words = list[str]()
-    for argument in map(as_mapping, as_list(package.get("packageArguments"))):
-        value = _text(argument, "value")
-        if not value and argument.get("isRequired") is not True:
-            continue
-        words += [name] if (name := _text(argument, "name")) else []
-        words.append(value or (_text(argument, "valueHint") or "VALUE").upper())
-    return words
 
 
 def _values(entries: Any) -> tuple[RegistryValue, ...]:

@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -163,14 +163,16 @@ def _address(url: str) -> str:
     # A name without a password is often a token.
     user = f"{name}:{REDACTED}" if colon else REDACTED if _is_random(name) else name
     path = "/".join(REDACTED if _is_random(segment) else segment for segment in parts.path.split("/"))
-    query, fragment = ("&".join(map(_pair, part.split("&"))) if part else "" for part in (parts.query, parts.fragment))
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", path=path, query=query, fragment=fragment))
-
-
-def _pair(pair: str) -> str:
-    name, equals, value = pair.partition("=")
-    is_secret = equals and value and (is_secret_name(unquote(name)) or _is_random(unquote(value)))
-    return f"{name}={REDACTED}" if is_secret else pair
+    public: list[str] = []
+    for part in (parts.query, parts.fragment):
+        pairs = part.split("&")
+        for index, pair in enumerate(pairs):
+            name, _, value = pair.partition("=")
+            if value and (is_secret_name(unquote(name)) or _is_random(unquote(value))):
+                pairs[index] = f"{name}={REDACTED}"
+        public.append("&".join(pairs))
+    netloc, (query, fragment) = f"{user}{at}{host}", public
+    return urlunsplit(parts._replace(netloc=netloc, path=path, query=query, fragment=fragment))
 
 
 def _is_random(text: str) -> bool:
@@ -195,7 +197,20 @@ def secrets_in_address(url: str) -> tuple[str, ...]:
 
 def secret_places(file: Mapping[str, Any]) -> list[str]:
     """Return the positions of secrets in a configuration file, without hashes and those from ``${VARIABLES}``."""
-    return list(_differences("", file, redact_config(dict(file))))
+    places: list[str] = []
+    waiting: list[tuple[str, Any, Any]] = [("", file, redact_config(dict(file)))]
+    while waiting:
+        key_path, value, public = waiting.pop()
+        if isinstance(value, Mapping) and isinstance(public, Mapping):
+            table, shown = cast("Mapping[str, Any]", value), cast("Mapping[str, Any]", public)
+            parts = [(f"{key_path}.{key}" if key_path else key, table[key], shown[key]) for key in table]
+            waiting += reversed(parts)
+        elif isinstance(value, list) and isinstance(public, list):
+            pairs = zip(cast("list[Any]", value), cast("list[Any]", public), strict=True)
+            waiting += reversed([(f"{key_path}[{index}]", *pair) for index, pair in enumerate(pairs)])
+        elif isinstance(value, str) and value and value != public and not is_hashed(value) and "${" not in value:
+            places.append(key_path)
+    return places
 
 
 def readable_secrets(path: Path, file: Mapping[str, Any]) -> str:
@@ -204,23 +219,6 @@ def readable_secrets(path: Path, file: Mapping[str, Any]) -> str:
     if not secrets or not path.stat().st_mode & 0o004:
         return ""
     return f"{path} has secrets ({', '.join(secrets)}), and every user of this machine can read it: chmod 600 {path}"
-
-
-def _differences(key_path: str, value: Any, public: Any) -> Iterator[str]:
-    if isinstance(value, Mapping) and isinstance(public, Mapping):
-        for key, item in cast("Mapping[str, Any]", value).items():
-            yield from _differences(
-                f"{key_path}.{key}" if key_path else key, item, cast("Mapping[str, Any]", public)[key]
-            )
-        return
-    if isinstance(value, list) and isinstance(public, list):
-        pairs = zip(cast("list[Any]", value), cast("list[Any]", public), strict=True)
-        for index, (item, shown_item) in enumerate(pairs):
-            yield from _differences(f"{key_path}[{index}]", item, shown_item)
-        return
-    text = value if isinstance(value, str) else ""
-    if text and text != public and not is_hashed(text) and "${" not in text:
-        yield key_path
 
 
 def redact_record(record: logging.LogRecord) -> bool:

@@ -32,7 +32,7 @@ from rkllm_mcp.config.section import (
     Section,
     combination,
 )
-from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
+from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own, matches_any
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.text import Language, language_of_setting
 
@@ -539,7 +539,7 @@ class Sections(Section):
     speech: SpeechSection = SpeechSection()
 
     @model_validator(mode="after")
-    def _check_names(self) -> Sections:
+    def _check_names_and_keys(self) -> Sections:
         entries = {"servers": self.servers, "tenants": self.tenants}
         names_by_key = {key: [entry.name for entry in entries[key]] for key in entries}
         names_by_key["boards"] = [self.board_name(number) for number in range(len(self.boards))]
@@ -564,6 +564,16 @@ class Sections(Section):
             for name in tenant.servers or ():
                 if name not in server_names:
                     raise combination(f"tenants[{index}].servers", repr(name), there)
+        key_entries = self.key_entries
+        if not is_loopback(self.service.host) and (problem := problem_off_loopback(key_entries)):
+            raise combination("service.host", repr(self.service.host), f"{problem}: {KEY_ADVICE}")
+        if "*" in self.service.cors and not key_entries:
+            sentence = "any page in any browser here could use the board: 'rkllm-mcp config add-key' makes a key"
+            raise combination("service.cors", "'*' without a key", sentence)
+        for index, tenant in enumerate(self.tenants):
+            if key_entries.count(tenant.api_key) > 1:
+                duplicate = "a key that is already in use"
+                raise combination(f"tenants[{index}].api_key", duplicate, "give each tenant a separate key")
         return self
 
     def board_name(self, index: int) -> str:
@@ -574,20 +584,6 @@ class Sections(Section):
     def key_entries(self) -> list[str]:
         """Every entry for a key of the service, hashed or not."""
         return [*(entry for entry, _ in self.service.owner_keys()), *(tenant.api_key for tenant in self.tenants)]
-
-    @model_validator(mode="after")
-    def _check_keys(self) -> Sections:
-        entries = self.key_entries
-        if not is_loopback(self.service.host) and (problem := problem_off_loopback(entries)):
-            raise combination("service.host", repr(self.service.host), f"{problem}: {KEY_ADVICE}")
-        if "*" in self.service.cors and not entries:
-            sentence = "any page in any browser here could use the board: 'rkllm-mcp config add-key' makes a key"
-            raise combination("service.cors", "'*' without a key", sentence)
-        for index, tenant in enumerate(self.tenants):
-            if entries.count(tenant.api_key) > 1:
-                duplicate = "a key that is already in use"
-                raise combination(f"tenants[{index}].api_key", duplicate, "give each tenant a separate key")
-        return self
 
 
 @dataclass(frozen=True)
@@ -686,10 +682,16 @@ class Config(Sections):
             servers: list[ServerConfig] = []
             for server in self.servers:
                 if tenant.servers is None or server.name in tenant.servers:
-                    own = server.with_only_tools(tenant.tools)
-                    # The program is told the tenant, as the knowledge server needs it for access.
-                    is_told = isinstance(own, StdioServer)
-                    servers.append(own.model_copy(update={"env": {**own.env, **variables}}) if is_told else own)
+                    own: dict[str, Any] = {}
+                    if tenant.tools is not None:
+                        names = [name.removeprefix(f"mcp__{server.name}__") for name in tenant.tools]
+                        allowed = server.allowed_tools
+                        still = tuple(name for name in names if allowed is None or matches_any(name, allowed))
+                        own["allowed_tools"] = still
+                    if isinstance(server, StdioServer):
+                        # The program is told the tenant, as the knowledge server needs it for access.
+                        own["env"] = {**server.env, **variables}
+                    servers.append(server.model_copy(update=own))
             changes["servers"] = tuple(servers)
             if tenant.system_prompt is not None:
                 changes["agent"] = self.agent.model_copy(update={"system_prompt": tenant.system_prompt})

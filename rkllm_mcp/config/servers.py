@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
-from typing_extensions import Self
 
 from rkllm_mcp.config.section import (
     Approve,
@@ -131,15 +130,6 @@ class ServerBase(Section):
     """Minimum level of log messages to request from the server; the server's default when not given."""
     task_timeout_s: Seconds = 600.0
     """Time limit for a call that the server runs as a task."""
-
-    def with_only_tools(self, tools: Sequence[str] | None) -> Self:
-        """Return the server with only these tools, by its own names or ``mcp__{server}__{tool}``; all when None."""
-        if tools is None:
-            return self
-        names = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
-        allowed = self.allowed_tools
-        still = tuple(name for name in names if allowed is None or matches_any(name, allowed))
-        return self.model_copy(update={"allowed_tools": still})
 
 
 class StdioServer(ServerBase):
@@ -337,9 +327,8 @@ SERVER_TYPES: Mapping[str, type[ServerBase]] = {
 }
 
 
-def type_of(transport: str) -> type[ServerBase]:
-    """Return the configuration class of a transport."""
-    return SERVER_TYPES["remote" if transport in {"http", "sse", "websocket"} else transport]
+# Transport -> the configuration class of its servers.
+TYPE_OF = {transport: SERVER_TYPES.get(transport, RemoteServer) for transport in CALL_TIMEOUTS_S}
 
 
 def is_own(server: ServerConfig) -> bool:

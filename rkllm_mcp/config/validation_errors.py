@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from rkllm_mcp.config.claude_desktop import Entry
 from rkllm_mcp.config.secrets import is_secret_name, redacted_text
 from rkllm_mcp.config.sections import Sections
-from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
+from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, TYPE_OF, ServerBase
 from rkllm_mcp.errors import ConfigError, did_you_mean
 from rkllm_mcp.text import shorten
 
@@ -70,14 +70,23 @@ def explain(
         key = str(location[-1])
         if location[0] == "servers" and len(location) == 3:
             transport = str(entries[cast("int", location[1])].table["transport"])
-            names = list(type_of(transport).model_fields)
+            names = list(TYPE_OF[transport].model_fields)
             allowed = f"known for {transport} servers are {', '.join(names)}{did_you_mean(key, SERVER_KEYS)}"
             if type_names := [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]:
                 owners = ("http, sse and websocket" if name == "remote" else name for name in type_names)
                 allowed = f"it is for {' and '.join(owners)} servers and this one is {transport}"
                 allowed += "; remove it, or change 'transport'"
         else:
-            names = _fields_at(location[:-1], root)
+            section = root
+            for part in location[:-1]:
+                if part == "servers":
+                    section = ServerBase
+                elif isinstance(part, str):
+                    # Keys of a single type of server are not in the base class.
+                    owners = (section, *SERVER_TYPES.values()) if section is ServerBase else (section,)
+                    held = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
+                    section = next(filter(None, map(_section_in, held)), section)
+            names = list(section.model_fields)
             names += ["mcpServers"] if location[:-1] == [] and root is Sections else []
             allowed = f"known here are {', '.join(names)}{did_you_mean(key, names)}"
         problem = "an unknown key"
@@ -85,8 +94,17 @@ def explain(
         problem, allowed = "nothing", "it is required"
     else:
         problem, allowed = describe(details["input"], str(location[-1])), allowed_for(details)
-    plain = ".".join(str(part) for part in location[:2])
-    return ConfigError((origins or {}).get(plain, source), _key(location, entries), problem, allowed)
+    origin = (origins or {}).get(".".join(str(part) for part in location[:2]), source)
+    # The dotted key in the spelling of the file.
+    if len(location) > 1 and location[0] == "servers" and isinstance(location[1], int):
+        entry, steps = entries[location[1]], location[2:]
+        if steps and isinstance(steps[0], str):
+            steps[0] = entry.written.get(steps[0], steps[0])
+        location = [entry.label, *steps]
+    key = ""
+    for part in location:
+        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
+    return ConfigError(origin, key, problem, allowed)
 
 
 def describe(value: Any, key: str = "") -> str:
@@ -115,35 +133,8 @@ def allowed_for(details: ErrorDetails) -> str:
     return _ALLOWED.get(details["type"], details["msg"]).format(**context)
 
 
-def _fields_at(location: Sequence[int | str], kind: type[BaseModel]) -> list[str]:
-    for part in location:
-        if part == "servers":
-            kind = ServerBase
-        elif isinstance(part, str):
-            # Keys of a single type of server are not in the base class.
-            owners = (kind, *SERVER_TYPES.values()) if kind is ServerBase else (kind,)
-            annotations = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
-            kind = next((section for annotation in annotations if (section := _section_in(annotation))), kind)
-    return list(kind.model_fields)
-
-
 def _section_in(annotation: Any) -> type[BaseModel] | None:
     """Return the section that a field holds, directly, as an optional value, or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((section for part in get_args(annotation) if (section := _section_in(part))), None)
-
-
-def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
-    """Return the dotted key in the spelling of the file."""
-    parts = list(location)
-    if parts and parts[0] == "servers" and len(parts) > 1 and isinstance(parts[1], int):
-        entry = entries[parts[1]]
-        steps = parts[2:]
-        if steps and isinstance(steps[0], str):
-            steps[0] = entry.written.get(steps[0], steps[0])
-        parts = [entry.label, *steps]
-    key = ""
-    for part in parts:
-        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
-    return key
