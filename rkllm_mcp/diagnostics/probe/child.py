@@ -42,34 +42,35 @@ def main(descriptor: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
+    subject: ProbeSubject | None = None
+    prompts = ProbePrompts((), (), (), frozenset())
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rw", encoding="utf-8") as lines:
-        _serve(lines)
+        for line in lines:
+            request: dict[str, Any] = json.loads(line)
+            answer: dict[str, Any]
+            if "experiment" not in request:
+                given, pictures = request["prompts"], request["pictures"]
+                ids = {name: tuple(numbers) for name, numbers in given.items()}
+                sight = ProbePictures(**pictures) if pictures else None
+                prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]), sight)
+                subject, answer = _load(request)
+            elif subject is None:
+                answer = {"refused": "no model is loaded"}
+            else:
+                experiment = next(experiment for experiment in PLAN if experiment.name == request["experiment"])
+                try:
+                    answer = {"facts": {}, "reason": f"the interface of {subject.abi.name} has no such thing"}
+                    if experiment.needs(subject.abi):
+                        answer = {"facts": experiment.make(subject, prompts), "reason": ""}
+                except InconclusiveError as error:
+                    answer = {"facts": error.facts, "reason": str(error)}
+            lines.write(f"{json.dumps(answer)}\n")
+            lines.flush()
+        if subject is not None:
+            subject.call("rkllm_destroy")
     sys.stdout.flush()
     # The library's own exit handlers have nothing left to do and have been seen to crash.
     os._exit(0)
-
-
-def _serve(lines: Any) -> None:
-    subject: ProbeSubject | None = None
-    prompts = ProbePrompts((), (), (), frozenset())
-    for line in lines:
-        request: dict[str, Any] = json.loads(line)
-        if "experiment" in request:
-            answer = (
-                _make_experiment(request["experiment"], subject, prompts)
-                if subject
-                else {"refused": "no model is loaded"}
-            )
-        else:
-            given, pictures = request["prompts"], request["pictures"]
-            ids = {name: tuple(numbers) for name, numbers in given.items()}
-            sight = ProbePictures(**pictures) if pictures else None
-            prompts = ProbePrompts(ids["question"], ids["other"], ids["filler"], frozenset(ids["stop_ids"]), sight)
-            subject, answer = _load(request)
-        lines.write(f"{json.dumps(answer)}\n")
-        lines.flush()
-    if subject is not None:
-        subject.call("rkllm_destroy")
 
 
 def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]:
@@ -91,16 +92,6 @@ def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]
         "defaults": {**defaults, "embed_flash": int(param.extend_param.embed_flash)},
     }
     return subject, {"loaded": loaded}
-
-
-def _make_experiment(name: str, subject: ProbeSubject, prompts: ProbePrompts) -> dict[str, Any]:
-    experiment = next(experiment for experiment in PLAN if experiment.name == name)
-    if not experiment.needs(subject.abi):
-        return {"facts": {}, "reason": f"the interface of {subject.abi.name} has no such thing"}
-    try:
-        return {"facts": experiment.make(subject, prompts), "reason": ""}
-    except InconclusiveError as error:
-        return {"facts": error.facts, "reason": str(error)}
 
 
 def request_for(library: Path, abi: str, load: LoadParameters, prompts: ProbePrompts) -> dict[str, Any]:

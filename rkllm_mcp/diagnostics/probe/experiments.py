@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,8 +74,9 @@ def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
         if prefill and len(prompt) <= prefill[-1][0]:
             continue
         prefill.append((len(prompt), round(observed.prefill_ms, 3)))
-        if observed.token_ms is not None:
-            decode.append((len(prompt), round(observed.token_ms, 3)))
+        times_ms = observed.tokens_ms
+        if len(times_ms) > 1:
+            decode.append((len(prompt), round((times_ms[-1] - times_ms[0]) / (len(times_ms) - 1), 3)))
     return {"prefill_ms": prefill, "decode_ms": decode}
 
 
@@ -103,8 +105,8 @@ def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 def watch_is_running(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Record rkllm_is_running from another thread, inside a callback and when idle."""
-    idle = subject.is_running()
-    _, running = beside(subject, prompts.question, subject.is_running)
+    idle = subject.call("rkllm_is_running")
+    _, running = beside(subject, prompts.question, partial(subject.call, "rkllm_is_running"))
     if running is None:
         raise InconclusiveError("it did not answer during a run", {"is_running_while_idle": idle})
     return {"is_running_while_idle": idle, "is_running_while_running": running}
@@ -184,7 +186,7 @@ def measure_logits_steps(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     whole_run = subject.run([*base, *tail], 1, mode=RKLLM_INFER_GET_LOGITS)
     subject.clear()
     facts: Facts = {
-        "logits_step_ms": round(statistics.median(step.rows_ms for step in steps), 3),
+        "logits_step_ms": round(statistics.median(step.tokens_ms[-1] for step in steps), 3),
         "logits_step_rows": steps[-1].logits[-1].count,
     }
     if whole_run.logits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rkllm_mcp.diagnostics.probe.experiments import (
     ANSWER_LIMIT,
@@ -47,12 +48,12 @@ _NS_PER_MS = 1e6
 
 def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     """Test aborts: when idle, between tokens, and during prefill."""
-    facts: Facts = {"abort_idle_status": subject.abort()}
+    facts: Facts = {"abort_idle_status": subject.call("rkllm_abort")}
     complete = require_completed(cold(subject, prompts.question, LIMIT))
     called_ns: list[int] = []
 
     def abort() -> int:
-        status = subject.abort()
+        status = subject.call("rkllm_abort")
         called_ns.append(time.monotonic_ns())
         return status
 
@@ -99,7 +100,7 @@ def _abort_prefill(subject: ProbeSubject, prompt: list[int], complete: Observed,
     def abort() -> None:
         if not over.wait(whole_ms / 4 / 1000):
             called_ns.append(time.monotonic_ns())
-            subject.abort()
+            subject.call("rkllm_abort")
 
     helper = threading.Thread(target=abort, daemon=True)
     subject.clear()
@@ -124,7 +125,11 @@ def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
     resumed = require_completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
     if not resumed or resumed == expected:
         raise InconclusiveError("the two answers are too short or too alike to tell them apart")
-    ways: dict[str, Callable[[], int]] = {"clear": subject.clear, "abort": subject.abort, "run": lambda: 0}
+    ways: dict[str, Callable[[], int]] = {
+        "clear": subject.clear,
+        "abort": partial(subject.call, "rkllm_abort"),
+        "run": lambda: 0,
+    }
     left_by: list[str] = []
     returns = True
     for name, leave in ways.items():

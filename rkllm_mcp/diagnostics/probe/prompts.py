@@ -23,14 +23,13 @@ _FILLER = "The quick brown fox jumps over the lazy dog while the tired river run
 
 def prompts_for(form: ModelForm) -> ProbePrompts:
     """The prompts in a model's form."""
-
-    def ids(question: str) -> tuple[int, ...]:
+    asked: list[tuple[int, ...]] = []
+    for question in (_QUESTION, _OTHER):
         prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
         parts = prompt.parts([Message("user", question)], ())
-        return tuple(token for part in parts for token in part.ids)
-
+        asked.append(tuple(token for part in parts for token in part.ids))
     filler = tuple(form.tokenizer.encode([PlainText(_FILLER)]))
-    return ProbePrompts(ids(_QUESTION), ids(_OTHER), filler, stop_ids(form.tokenizer, form.template))
+    return ProbePrompts(asked[0], asked[1], filler, stop_ids(form.tokenizer, form.template))
 
 
 def picture_prompt(form: ModelForm, model: ModelFolder) -> ProbePictures | None:

@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +29,6 @@ from rkllm_mcp.errors import ModelFileError, ModelLoadError, RkllmMcpError
 from rkllm_mcp.generation import Token
 from rkllm_mcp.protocols import Deadline
 from rkllm_mcp.providers.rkllm import TokenComparison
-from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library import EMULATOR, find_library, fingerprint
 from rkllm_mcp.runtime.profile import RuntimeProfile, model_identity, save_profile
@@ -61,49 +60,6 @@ class _LostError(RkllmMcpError):
         self.hung = hung
 
 
-@dataclass
-class _Progress:
-    """The experiments to come, and what the others settled."""
-
-    waiting: list[Experiment]
-    load: LoadParameters
-    facts: dict[str, Any] = field(default_factory=dict[str, Any])
-    unsettled: dict[str, str] = field(default_factory=dict[str, str])
-    about: dict[str, Any] = field(default_factory=dict[str, Any])
-    streams: set[str] = field(default_factory=set[str])
-    complaints: list[str] | None = None
-    losses: int = 0
-
-    def next_with(self, changes: dict[str, Any]) -> Iterator[Experiment]:
-        """Take the experiments at the front that need the model loaded with these changes."""
-        while self.waiting and self.waiting[0].load(self.load) == changes:
-            yield self.waiting.pop(0)
-
-    def refuse(self, changes: dict[str, Any], why: str) -> None:
-        """A model that does not load in another way leaves the experiments of that way unsettled."""
-        for experiment in self.next_with(changes):
-            self.facts |= experiment.if_refused
-            if not experiment.if_refused:
-                self.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
-
-    def make(self, child: _Child, changes: dict[str, Any], patience_s: float, on_step: Callable[[str], None]) -> None:
-        """Make the experiments that need this load, until one of them takes the process away."""
-        for experiment in self.next_with(changes):
-            on_step(experiment.name)
-            try:
-                answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
-            except _LostError as lost:
-                outcome = experiment.if_hung if lost.hung else experiment.if_crashed
-                self.facts |= outcome
-                if not outcome:
-                    self.unsettled[experiment.name] = str(lost)
-                    self.losses += 1
-                return
-            self.facts |= answer["facts"]
-            if answer["reason"]:
-                self.unsettled[experiment.name] = answer["reason"]
-
-
 def probe(
     settings: EngineSettings,
     prompts: ProbePrompts,
@@ -116,9 +72,16 @@ def probe(
     library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
     load = replace(settings.load_parameters(), max_new_tokens=LIMIT)
     identity = model_identity(Path(load.model_path))
-    progress = _Progress([*plan], load)
-    while progress.waiting:
-        changes = progress.waiting[0].load(load)
+    waiting = [*plan]
+    about: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    unsettled: dict[str, str] = {}
+    streams: set[str] = set()
+    complaints: list[str] | None = None
+    losses = 0
+    while waiting and losses < _LOSSES_AT_MOST:
+        # One process makes the experiments that need the model loaded in the same way, until one of them ends it.
+        changes = waiting[0].load(load)
         request = request_for(library, settings.abi, replace(load, **changes), prompts)
         with _open_child() as child:
             answer: dict[str, Any]
@@ -126,26 +89,39 @@ def probe(
                 answer = child.ask(request, settings.start_timeout_s)
             except _LostError as lost:
                 answer = {"refused": str(lost)}
-            if "refused" in answer:
-                refusal = str(answer["refused"])
-                if not progress.about:
-                    raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
-                progress.refuse(changes, refusal)
-                continue
-            progress.about = progress.about or answer["loaded"]
-            progress.make(child, changes, patience_s, on_step)
-            # The streams that the runtime has printed to.
-            progress.streams |= {name for name, file in child.printed.items() if os.fstat(file.fileno()).st_size}
-            if progress.complaints is None:  # later experiments provoke some
-                progress.complaints = child.complaints()
-        if progress.losses >= _LOSSES_AT_MOST:
-            remark = "not tried: too many experiments before it broke"
-            progress.unsettled |= {experiment.name: remark for experiment in progress.waiting}
-            break
-    about = progress.about
-    streams = "both" if len(progress.streams) > 1 else next(iter(progress.streams), "nowhere")
-    observed = {"load_ms": about["load_ms"], "complaints": progress.complaints, "log_streams": streams}
-    facts = {**observed, "defaults": about["defaults"], **progress.facts}
+            refusal = answer.get("refused")
+            if refusal is not None and not about:
+                raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
+            about = about or answer["loaded"]
+            while waiting and waiting[0].load(load) == changes:
+                experiment = waiting.pop(0)
+                if refusal is not None:
+                    found |= experiment.if_refused
+                    if not experiment.if_refused:
+                        unsettled[experiment.name] = f"the model could not be loaded for it: {refusal}"
+                    continue
+                on_step(experiment.name)
+                try:
+                    answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
+                except _LostError as lost:
+                    outcome = experiment.if_hung if lost.hung else experiment.if_crashed
+                    found |= outcome
+                    if not outcome:
+                        unsettled[experiment.name] = str(lost)
+                        losses += 1
+                    break
+                found |= answer["facts"]
+                if answer["reason"]:
+                    unsettled[experiment.name] = answer["reason"]
+            if refusal is None:
+                # The streams that the runtime has printed to.
+                streams |= {name for name, file in child.printed.items() if os.fstat(file.fileno()).st_size}
+                if complaints is None:  # later experiments provoke some
+                    complaints = child.complaints()
+    unsettled |= {experiment.name: "not tried: too many experiments before it broke" for experiment in waiting}
+    printed_to = "both" if len(streams) > 1 else next(iter(streams), "nowhere")
+    observed = {"load_ms": about["load_ms"], "complaints": complaints, "log_streams": printed_to}
+    facts = {**observed, "defaults": about["defaults"], **found}
     return RuntimeProfile(
         library=fingerprint(library).git_blob,
         model=identity,
@@ -155,7 +131,7 @@ def probe(
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         # As it will be read from the file, where there are no tuples.
         facts=json.loads(json.dumps(facts)),
-        unsettled=progress.unsettled,
+        unsettled=unsettled,
     )
 
 
@@ -188,16 +164,6 @@ class _Child:
         line, _, self.received = self.received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def end(self) -> None:
-        """Let it end by itself, or kill it."""
-        self.connection.close()
-        try:
-            self.process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            with suppress(subprocess.TimeoutExpired):  # a driver that does not let go of it
-                self.process.wait(_END_TIMEOUT_S)
 
     def _obituary(self) -> str:
         try:
@@ -241,7 +207,14 @@ def _open_child() -> Generator[_Child, None, None]:
             process.kill()
             raise
         finally:
-            child.end()
+            # Let it end by itself, or kill it.
+            ours.close()
+            try:
+                process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                with suppress(subprocess.TimeoutExpired):  # a driver that does not let go of it
+                    process.wait(_END_TIMEOUT_S)
 
 
 def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from typing import Any
 
 from rkllm_mcp.errors import ModelLoadError
@@ -57,14 +58,11 @@ class ProbePrompts:
     def of_length(self, tokens: int) -> list[int]:
         """A prompt of this many tokens that ends with the question; never shorter than the question."""
         missing = max(0, tokens - len(self.question))
-        return [*self._text(missing), *self.question]
+        return [*islice(cycle(self.filler), missing), *self.question]
 
     def tail(self) -> list[int]:
         """Return the continuation of an evaluated prompt: some text and the other question."""
-        return [*self._text(8), *self.other]
-
-    def _text(self, tokens: int) -> list[int]:
-        return [self.filler[index % len(self.filler)] for index in range(tokens)]
+        return [*islice(cycle(self.filler), 8), *self.other]
 
 
 # The likeliest token each time, so that the same prompt has the same answer.
@@ -119,16 +117,10 @@ class Observed:
         return ((self.times_ns[0] if self.times_ns else self.ended_ns) - self.began_ns) / _NS_PER_MS
 
     @property
-    def rows_ms(self) -> float:
-        """From the call to the callback with the rows."""
-        times = [at for at, state in zip(self.times_ns, self.states, strict=True) if state <= RKLLM_RUN_WAITING]
-        return (times[-1] - self.began_ns) / _NS_PER_MS
-
-    @property
-    def token_ms(self) -> float | None:
-        """From one token to the next, on average; None with fewer than two."""
-        times = [at for at, state in zip(self.times_ns, self.states, strict=True) if state <= RKLLM_RUN_WAITING]
-        return (times[-1] - times[0]) / (len(times) - 1) / _NS_PER_MS if len(times) > 1 else None
+    def tokens_ms(self) -> list[float]:
+        """From the call to the callback with each token or its rows."""
+        times = zip(self.times_ns, self.states, strict=True)
+        return [(at - self.began_ns) / _NS_PER_MS for at, state in times if state <= RKLLM_RUN_WAITING]
 
 
 class ProbeSubject:
@@ -147,7 +139,10 @@ class ProbeSubject:
         self._callback = self.abi.types["LLMResultCallback"](self._on_result)
         self._callback_argument = self.abi.new_callback(self._callback)
         pointers = ctypes.byref(self._handle), ctypes.byref(self._param)
-        status = self._call_library("rkllm_init", *pointers, self._callback_argument)
+        try:
+            status = int(self._functions.rkllm_init(*pointers, self._callback_argument))
+        except CallFailedError as error:
+            status = error.status
         if status != 0 or not self._handle:
             raise ModelLoadError(f"rkllm_init returned {status}{'' if self._handle else ' and gave no model'}.")
 
@@ -169,7 +164,7 @@ class ProbeSubject:
         if not role and self.abi.has_roles:
             arguments[0].role = None
         observed.began_ns = time.monotonic_ns()
-        observed.status = self._call_library("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
+        observed.status = self.call("rkllm_run", *map(ctypes.byref, arguments), None)
         observed.ended_ns = time.monotonic_ns()
         self._observed = self._hook = None
         return observed
@@ -179,7 +174,7 @@ class ProbeSubject:
         self._finished.clear()
         self._observed = Observed()
         arguments, _tokens = self._arguments(ids, 2, RKLLM_INFER_GENERATE, False, None)
-        status = self._call_library("rkllm_run_async", self._handle, *map(ctypes.byref, arguments), None)
+        status = self.call("rkllm_run_async", *map(ctypes.byref, arguments), None)
         has_finished = status == 0 and self._finished.wait(timeout_s)
         self._observed = None
         return status, has_finished
@@ -187,30 +182,25 @@ class ProbeSubject:
     def intrude(self, ids: Sequence[int]) -> int:
         """Call rkllm_run while another run is under way, and tell its status."""
         arguments, _tokens = self._arguments(ids, 1, RKLLM_INFER_GENERATE, False, None)
-        return self._call_library("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
-
-    def abort(self) -> int:
-        """Call rkllm_abort."""
-        return self._call_library("rkllm_abort", self._handle)
-
-    def is_running(self) -> int:
-        """Call rkllm_is_running."""
-        return self._call_library("rkllm_is_running", self._handle)
+        return self.call("rkllm_run", *map(ctypes.byref, arguments), None)
 
     def clear(self) -> int:
         """Clear the whole KV cache."""
-        return self._call_library("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments)
+        return self.call("rkllm_clear_kv_cache", *self.abi.clear_arguments)
 
     def cache_size(self) -> int | None:
         """Tokens in the KV cache; None where the runtime does not say."""
         sizes = (ctypes.c_int * 1)()
-        if not self.abi.has_kv_cache_size or self._call_library("rkllm_get_kv_cache_size", self._handle, sizes) != 0:
+        if not self.abi.has_kv_cache_size or self.call("rkllm_get_kv_cache_size", sizes) != 0:
             return None
         return sizes[0]
 
     def call(self, name: str, *arguments: Any) -> int:
-        """Call another function of the library with the model and these arguments, and return its status."""
-        return self._call_library(name, self._handle, *arguments)
+        """Call a function of the library with the model and these arguments, and return its status."""
+        try:
+            return int(getattr(self._functions, name)(self._handle, *arguments))
+        except CallFailedError as error:
+            return error.status
 
     def _arguments(
         self, ids: Sequence[int] | ImageInput, limit: int, mode: int, keep_history: bool, save_to: str | None
@@ -224,12 +214,6 @@ class ProbeSubject:
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
         return [self.abi.new_input(tokens), infer_param], tokens
-
-    def _call_library(self, name: str, *arguments: Any) -> int:
-        try:
-            return int(getattr(self._functions, name)(*arguments))
-        except CallFailedError as error:
-            return error.status
 
     def _on_result(self, result: Any, _userdata: int | None, state: int) -> int:
         entered_ns = time.monotonic_ns()
@@ -250,16 +234,14 @@ class ProbeSubject:
             elif state <= RKLLM_RUN_WAITING and value is not None:
                 observed.ids.append(value.token_id)
                 observed.texts.append(value.text if state == RKLLM_RUN_NORMAL else b"")
-                _take_rows(observed.hidden, value.last_hidden_layer, "hidden_states", "embd_size")
-                _take_rows(observed.logits, value.logits, "logits", "vocab_size")
+                for rows, brought, values, width_field in (
+                    (observed.hidden, value.last_hidden_layer, "hidden_states", "embd_size"),
+                    (observed.logits, value.logits, "logits", "vocab_size"),
+                ):
+                    count, width, pointer = brought.num_tokens, getattr(brought, width_field), getattr(brought, values)
+                    if pointer and count > 0 and width > 0:
+                        start = (count - 1) * width
+                        rows.append(ProbeRows(count, width, tuple(pointer[start : start + width])))
             if state <= RKLLM_RUN_WAITING and self._hook is not None:
                 return self._hook(len(observed.ids))
         return 0
-
-
-def _take_rows(rows: list[ProbeRows], result: Any, values: str, width_field: str) -> None:
-    """Note the rows of a callback, where it brings any."""
-    count, width, pointer = result.num_tokens, getattr(result, width_field), getattr(result, values)
-    if pointer and count > 0 and width > 0:
-        start = (count - 1) * width
-        rows.append(ProbeRows(count, width, tuple(pointer[start : start + width])))
