@@ -206,7 +206,7 @@ CHANGES: Mapping[str, Change] = {
                 '    yield CheckResult("heron", "ok", "on one leg")\n\n\n',
             ),
             "rkllm_mcp/diagnostics/doctor.py": put(
-                '    npu += _run_check("open files"', '    npu += _run_check("heron", checks.check_heron)\n'
+                '        ("open files", checks.check_open_files', '        ("heron", checks.check_heron()),\n'
             ),
             "tests/diagnostics/test_doctor.py": put(
                 '        ("open files", "ok", "at most 1024', '        ("heron", "ok", "on one leg"),\n'

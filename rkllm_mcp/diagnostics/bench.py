@@ -48,7 +48,7 @@ class Loading:
     peak_memory_mb: float | None  # its peak after everything that was measured
 
 
-@dataclass(frozen=True)
+@dataclass
 class LengthFigures:
     """One prompt length, from an empty cache."""
 
@@ -57,16 +57,12 @@ class LengthFigures:
     time_to_first_token_ms: float  # from asking to the first token
     decode_tokens: int  # how many tokens were generated after it
     decode_ms_per_token: float | None  # from one to the next; None with fewer than two
+    prefill_tokens_per_s: float | None = field(init=False)  # None when it was too quick to be measured
+    decode_tokens_per_s: float | None = field(init=False)
 
-    @property
-    def prefill_tokens_per_s(self) -> float | None:
-        """Prompt tokens per second; None when it was too quick to be measured."""
-        return self.prompt_tokens / self.prefill_ms * 1000 if self.prefill_ms > 0 else None
-
-    @property
-    def decode_tokens_per_s(self) -> float | None:
-        """Generated tokens per second."""
-        return 1000 / self.decode_ms_per_token if self.decode_ms_per_token else None
+    def __post_init__(self) -> None:
+        self.prefill_tokens_per_s = self.prompt_tokens / self.prefill_ms * 1000 if self.prefill_ms > 0 else None
+        self.decode_tokens_per_s = 1000 / self.decode_ms_per_token if self.decode_ms_per_token else None
 
 
 @dataclass(frozen=True)
@@ -263,12 +259,15 @@ async def measure_busy_host(
         if pace is None or pace * len(idle.entered_ns) < _SHORTEST_RUN_MS:
             return None
         hog = Hog(min(_BUSY_AT_MOST_S, pace * len(idle.entered_ns) / 1000))
+        thread = threading.Thread(target=hog.compute, daemon=True)
         # The thread keeps the interpreter until it waits for something by itself.
         before_s = sys.getswitchinterval()
         sys.setswitchinterval(_NEVER_S)
         try:
-            busy = await timed_run(engine, prompt, tokens, on_first=hog.start)
-            hog.join()
+            # Starting it returns when it ends.
+            busy = await timed_run(engine, prompt, tokens, on_first=thread.start)
+            if thread.ident is not None:
+                thread.join(hog.seconds + _BUSY_AT_MOST_S)
         finally:
             sys.setswitchinterval(before_s)
         during = [moment for moment in busy.entered_ns if hog.began_ns <= moment <= hog.ended_ns]
@@ -287,24 +286,14 @@ async def measure_busy_host(
 
 @dataclass
 class Hog:
-    """A thread that computes without yielding the interpreter; ``began_ns`` and ``ended_ns`` are its times."""
+    """Work that never yields the interpreter; ``began_ns`` and ``ended_ns`` are its times."""
 
     seconds: float  # how long
     began_ns: int = 0
     ended_ns: int = 0
-    _thread: threading.Thread | None = field(default=None, repr=False)
 
-    def start(self) -> None:
-        """Start the thread; return when it ends."""
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait until it has ended."""
-        if self._thread is not None:
-            self._thread.join(self.seconds + _BUSY_AT_MOST_S)
-
-    def _compute(self) -> None:
+    def compute(self) -> None:
+        """Do it."""
         self.began_ns = now_ns = time.monotonic_ns()
         until_ns = self.began_ns + int(self.seconds * 1e9)
         while now_ns < until_ns:

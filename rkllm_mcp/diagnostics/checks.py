@@ -264,21 +264,6 @@ def check_driver(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("npu driver", "fail", driver, f"Enable the NPU's overlay. {_VENDOR_KERNEL}", _LOOK)
 
 
-def check_domains(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
-    """Check that the driver can map a model that is larger than one IOMMU domain."""
-    if model_bytes <= npu.DOMAIN_BYTES:
-        return
-    problem = f"the model is larger than one domain of {npu.DOMAIN_BYTES // 2**30} GiB"
-    version = npu.driver_version(machine)
-    if version is None:
-        yield CheckResult("npu memory", "unknown", f"{problem}, and the driver's version is not readable")
-    elif version < npu.RECOMMENDED_DRIVER:
-        remedy, command = f"Take a smaller model. {_VENDOR_KERNEL}", _install_kernel(machine)
-        yield CheckResult("npu memory", "warn", f"{problem}, which older drivers fail to map", remedy, command)
-    else:
-        yield CheckResult("npu memory", "ok", problem)
-
-
 def check_device(machine: Machine) -> Iterator[CheckResult]:
     """Check the device nodes and this user's access to them."""
     nodes = npu_nodes(machine)
@@ -350,18 +335,6 @@ def check_load(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
 
 
-def check_clock(machine: Machine) -> Iterator[CheckResult]:
-    """Check the clock and governor of the NPU."""
-    soc = npu.soc_of(machine)
-    for clock in npu_clocks(machine):
-        is_slow = soc is not None and clock.hertz is not None and clock.hertz < soc.npu_hz
-        command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
-        if clock.device:
-            is_slow = is_slow or clock.governor not in _GOVERNORS_AT_FULL_SPEED
-            command = f"echo performance | sudo tee /{clock.device}/governor"
-        yield _check_result("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
-
-
 def _check_result(name: str, is_right: bool, observed: str, remedy: str, command: str) -> CheckResult:
     """Return the finding of a check that warns with a remedy unless it is passed."""
     return CheckResult(name, "ok", observed) if is_right else CheckResult(name, "warn", observed, remedy, command)
@@ -388,8 +361,16 @@ def check_kernel(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("kernel", "info", release, remedy)
 
 
-def check_governors(machine: Machine) -> Iterator[CheckResult]:
-    """Check that the CPU cores run at full speed; sampling runs on them."""
+def check_clocks(machine: Machine) -> Iterator[CheckResult]:
+    """Check that the NPU, the CPU cores, which sample, and the memory, which limits decoding, run at full speed."""
+    soc = npu.soc_of(machine)
+    for clock in npu_clocks(machine):
+        is_slow = soc is not None and clock.hertz is not None and clock.hertz < soc.npu_hz
+        command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
+        if clock.device:
+            is_slow = is_slow or clock.governor not in _GOVERNORS_AT_FULL_SPEED
+            command = f"echo performance | sudo tee /{clock.device}/governor"
+        yield _check_result("npu clock", not is_slow, str(clock), _FULL_SPEED, command)
     governors: list[str] = []
     is_slow = False
     for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
@@ -407,21 +388,18 @@ def check_governors(machine: Machine) -> Iterator[CheckResult]:
         remedy = "Set them to full speed; that lasts until the next start. 'rkllm-mcp tune' sets all clocks."
         command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
         yield _check_result("cpu governor", not is_slow, ", ".join(governors), remedy, command)
-
-
-def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
-    """Check that the memory runs at full speed; it limits decoding."""
-    if not machine.exists("sys/class/devfreq/dmc"):
+    if machine.exists("sys/class/devfreq/dmc"):
+        governor = machine.text("sys/class/devfreq/dmc/governor")
+        hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
+        frequency = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
+        command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
+        is_fast = governor in _GOVERNORS_AT_FULL_SPEED
+        yield _check_result("memory clock", is_fast, frequency, _FULL_SPEED, command)
+    else:
         remedy = (
             "The firmware does not scale the memory clock, and may leave it low; try the board maker's newest image."
         )
         yield CheckResult("memory clock", "warn", "no /sys/class/devfreq/dmc", remedy)
-        return
-    governor = machine.text("sys/class/devfreq/dmc/governor")
-    hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
-    frequency = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
-    command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
-    yield _check_result("memory clock", governor in _GOVERNORS_AT_FULL_SPEED, frequency, _FULL_SPEED, command)
 
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
@@ -482,8 +460,21 @@ def check_memory(machine: Machine, model: ModelReport) -> Iterator[CheckResult]:
         yield CheckResult("memory", status, memory, remedy, "ps -eo rss,comm --sort=-rss | head")
 
 
-def check_reserve(machine: Machine) -> Iterator[CheckResult]:
-    """Check where the NPU's memory comes from: an IOMMU, or else a reserve; a large reserve is in its way."""
+def check_npu_memory(machine: Machine, model_bytes: int) -> Iterator[CheckResult]:
+    """Check that the driver can map the model, and where the NPU's memory comes from.
+
+    That is an IOMMU, of which a large model needs several domains, or else a reserve; a large one is in its way.
+    """
+    if model_bytes > npu.DOMAIN_BYTES:
+        problem = f"the model is larger than one domain of {npu.DOMAIN_BYTES // 2**30} GiB"
+        version = npu.driver_version(machine)
+        if version is None:
+            yield CheckResult("npu memory", "unknown", f"{problem}, and the driver's version is not readable")
+        elif version < npu.RECOMMENDED_DRIVER:
+            remedy, command = f"Take a smaller model. {_VENDOR_KERNEL}", _install_kernel(machine)
+            yield CheckResult("npu memory", "warn", f"{problem}, which older drivers fail to map", remedy, command)
+        else:
+            yield CheckResult("npu memory", "ok", problem)
     reserve = memory_bytes(machine, "CmaTotal")
     if npu.has_iommu(machine) is False:
         state = f"off for the NPU, whose memory then comes from a reserve of {gib(reserve or 0)}"

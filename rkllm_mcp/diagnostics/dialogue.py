@@ -82,11 +82,6 @@ class Dialogue:
     problem: str = ""  # why ``here`` is empty
     start: StartFigures | None = None  # None where the runtime or the model keeps no prompts
 
-    @property
-    def read_in_advance(self) -> int:
-        """Tokens of system text and tools that this product had read before the first question."""
-        return (self.here[0].prompt_tokens - (self.here[0].read_tokens or 0)) if self.here else 0
-
 
 async def play_dialogue(config: Config, beside: str = "", on_step: OnStep = lambda _: None) -> Dialogue:
     """Ask the ten questions, first the other host if there is one.

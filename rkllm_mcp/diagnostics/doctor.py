@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -48,57 +48,58 @@ from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 
 if TYPE_CHECKING:
     from rkllm_mcp.mcp_client.lifecycle import ServerState
-    from rkllm_mcp.providers.remote_settings import RemoteSettings
 
 
 def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
     """Run all checks; never raises. ``subjects`` describes the library, model and servers of the configuration."""
     model = subjects.model
-    npu = [
-        *_run_check("soc", checks.check_soc, machine),
-        *_run_check("kernel", checks.check_kernel, machine),
-        *_run_check("npu driver", checks.check_driver, machine),
-        *_run_check("npu device", checks.check_device, machine),
-        *_run_check("npu load", checks.check_load, machine),
+    # Each with the name of the result if it fails; a check begins when its results are read.
+    of_board: list[tuple[str, Iterable[CheckResult]]] = [
+        ("soc", checks.check_soc(machine)),
+        ("kernel", checks.check_kernel(machine)),
+        ("npu driver", checks.check_driver(machine)),
+        ("npu device", checks.check_device(machine)),
+        ("npu load", checks.check_load(machine)),
     ]
     if soc_of(machine) is not None:
-        npu += _run_check("npu clock", checks.check_clock, machine)
-        npu += _run_check("cpu governor", checks.check_governors, machine)
-        npu += _run_check("memory clock", checks.check_memory_clock, machine)
-        npu += _run_check("cpus", machine_checks.check_cpus, machine)
-        npu += _run_check("npu users", machine_checks.check_npu_users, machine)
-        npu += _run_check("temperature", checks.check_temperature, machine)
-        npu += _run_check("npu memory", checks.check_domains, machine, model.file_bytes)
-        npu += _run_check("cma", checks.check_reserve, machine)
-    npu += _run_check("libgomp", checks.check_gomp, machine)
-    npu += _run_check("open files", checks.check_open_files, machine)
-    if subjects.library.emulated:
-        not_needed = partial(replace, status="info", remedy="Not needed by the emulated runtime.", command="")
-        npu = [not_needed(finding) if finding.status in {"fail", "warn"} else finding for finding in npu]
-    return [
-        *npu,
-        *_run_check("memory", checks.check_memory, machine, model),
-        *_run_check("swap", machine_checks.check_swap, machine),
-        *_run_check("model size", machine_checks.check_model_size, machine, model),
-        CheckResult("configuration", "info", subjects.configuration),
-        *_run_check("runtime library", checks.check_library, subjects.library),
-        *_run_check("model", checks.check_model, model),
-        *_run_check("model file", checks.check_model_file, machine, subjects),
-        *_run_check("servers", checks.check_servers, subjects.servers),
+        of_board += [
+            ("npu clock", checks.check_clocks(machine)),
+            ("cpus", machine_checks.check_cpus(machine)),
+            ("npu users", machine_checks.check_npu_users(machine)),
+            ("temperature", checks.check_temperature(machine)),
+            ("npu memory", checks.check_npu_memory(machine, model.file_bytes)),
+        ]
+    of_board += [
+        ("libgomp", checks.check_gomp(machine)),
+        ("open files", checks.check_open_files(machine)),
     ]
+    of_answers: list[tuple[str, Iterable[CheckResult]]] = [
+        ("memory", checks.check_memory(machine, model)),
+        ("swap", machine_checks.check_swap(machine)),
+        ("model size", machine_checks.check_model_size(machine, model)),
+        ("configuration", [CheckResult("configuration", "info", subjects.configuration)]),
+        ("runtime library", checks.check_library(subjects.library)),
+        ("model", checks.check_model(model)),
+        ("model file", checks.check_model_file(machine, subjects)),
+        ("servers", checks.check_servers(subjects.servers)),
+    ]
+    findings: list[CheckResult] = []
+    for number, (name, results) in enumerate([*of_board, *of_answers]):
+        try:
+            found = list(results)
+        except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
+            found = [CheckResult(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
+        if subjects.library.emulated and number < len(of_board):
+            not_needed = partial(replace, status="info", remedy="Not needed by the emulated runtime.", command="")
+            found = [not_needed(result) if result.status in {"fail", "warn"} else result for result in found]
+        findings += found
+    return findings
 
 
 def worst(findings: Iterable[CheckResult]) -> CheckStatus:
     """Return the most severe status: ``fail``, ``warn`` or ``ok``."""
     statuses = {finding.status for finding in findings}
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
-
-
-def _run_check(name: str, check: Callable[..., Iterable[CheckResult]], *arguments: object) -> list[CheckResult]:
-    try:
-        return list(check(*arguments))
-    except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
-        return [CheckResult(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
 
 
 # What the check-up looks at where a service answers and nothing is loaded here.
@@ -240,7 +241,18 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         findings = examine(Machine(), Subjects(source, library, report, servers))
         if model is not None:
             findings += checks.check_encoder(Machine(), model, report.file)
-        findings += [*_profile(config, model), *_held(config, model), *_models_beside(config)]
+            where = config.runtime.library
+            if where != EMULATOR and not (where == AUTOMATIC and model.card.emulated):
+                with suppress(RuntimeUnusableError):
+                    find_library(where)
+                    if (profile := find_profile(where, model.file)) is None:
+                        remark = "none; what no document says of this runtime is not known here"
+                        remedy = "Measure it once.", "rkllm-mcp doctor --probe"
+                        findings.append(CheckResult("runtime profile", "info", remark, *remedy))
+                    else:
+                        measured = f"measured {profile.measured_at}, {len(profile.facts)} facts"
+                        findings.append(CheckResult("runtime profile", "ok", measured))
+        findings += [*_held(config, model), *_models_beside(config)]
         findings += checks.check_programs()
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
@@ -248,19 +260,18 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
         findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
     findings += (CheckResult("approval", "info", notice) for notice in approval_notices(config))
     # The services that answer in place of the NPU are not asked anything.
-    findings += (_service(name, service) for name, service in services_of(config).items())
+    for name, service in services_of(config).items():
+        from rkllm_mcp.app.models import check_sdk
+
+        try:
+            check_sdk(service)
+        except RuntimeUnusableError as error:
+            findings.append(CheckResult(name, "fail", error.message, error.remedy))
+        else:
+            how = f"'{service.model}' at {service.host}, asked over HTTP"
+            findings.append(CheckResult(name, "ok", how))
     findings += (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
     return [*findings, *(CheckResult("configuration", "warn", note) for note in _faults(config))]
-
-
-def _service(name: str, service: RemoteSettings) -> CheckResult:
-    from rkllm_mcp.app.models import check_sdk
-
-    try:
-        check_sdk(service)
-    except RuntimeUnusableError as error:
-        return CheckResult(name, "fail", error.message, error.remedy)
-    return CheckResult(name, "ok", f"'{service.model}' at {service.host}, asked over HTTP")
 
 
 def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
@@ -322,22 +333,6 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
         command = "rkllm-mcp runtime list"
         return replace(report, found=error.message, status="fail", remedy=error.remedy, command=command)
     return replace(report, found=f"{report.found}, interface {abi.name}")
-
-
-def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
-    """Check that this runtime was probed with this model; empty if one of them is not usable."""
-    where = config.runtime.library
-    if model is None or where == EMULATOR or (where == AUTOMATIC and model.card.emulated):
-        return []
-    try:
-        find_library(where)
-    except RuntimeUnusableError:
-        return []
-    profile = find_profile(where, model.file)
-    if profile is None:
-        remark = "none; what no document says of this runtime is not known here"
-        return [CheckResult("runtime profile", "info", remark, "Measure it once.", "rkllm-mcp doctor --probe")]
-    return [CheckResult("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
 
 
 def _held(config: Config, model: ModelFolder | None) -> list[CheckResult]:

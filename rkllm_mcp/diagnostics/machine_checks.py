@@ -52,8 +52,12 @@ def numbers_of(text: str | None) -> frozenset[int]:
     return frozenset(number for first, last in parts for number in range(int(first), int(last or first) + 1))
 
 
-def fast_cores(machine: Machine) -> frozenset[int]:
-    """Return the CPU cores that are faster than others; empty if all are alike, or their speeds are not known."""
+def check_cpus(machine: Machine) -> Iterator[CheckResult]:
+    """Check that the runtime gets enough CPU cores, the fast ones above all."""
+    present, online = (numbers_of(machine.text(f"{_CPU}/{name}")) for name in ("present", "online"))
+    if not online:
+        return
+    # The cores that are faster than others; none if all are alike, or their speeds are not known.
     speeds: dict[int, int] = {}
     for folder in machine.glob(f"{_CPU}/cpu[0-9]*"):
         speed = machine.number(folder / "cpu_capacity") or machine.number(folder / "cpufreq/cpuinfo_max_freq")
@@ -66,44 +70,32 @@ def fast_cores(machine: Machine) -> frozenset[int]:
             if speed is not None:
                 speeds.setdefault(core, speed)
     slowest = min(speeds.values(), default=0)
-    return frozenset(core for core, speed in speeds.items() if speed > slowest)
-
-
-def _named(cores: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(cores)))
-
-
-def check_cpus(machine: Machine) -> Iterator[CheckResult]:
-    """Check that the runtime gets enough CPU cores, the fast ones above all."""
-    present, online = (numbers_of(machine.text(f"{_CPU}/{name}")) for name in ("present", "online"))
-    if not online:
-        return
-    isolated, fast = numbers_of(machine.text(f"{_CPU}/isolated")), fast_cores(machine)
+    fast = frozenset(core for core, speed in speeds.items() if speed > slowest)
     line = re.search(r"^Cpus_allowed_list:\s*(\S+)", machine.text("proc/self/status") or "", re.MULTILINE)
     allowed = (numbers_of(line[1]) if line else online) & online
-    offline, barred = present - online, online - allowed
+    offline, isolated = present - online, numbers_of(machine.text(f"{_CPU}/isolated"))
     # On a board whose fast cores are gone the rest look alike, so that any missing core counts.
     needed = fast or present
+    switch_on = "; ".join(f"echo 1 | sudo tee /{_CPU}/cpu{core}/online" for core in sorted(offline & needed))
+    give = "Give them to it: --cpuset-cpus of the container, AllowedCPUs= or CPUAffinity= of the unit, or taskset."
+    look = "Switch them on; look for maxcpus= or isolcpus= in the kernel command line, and for a power profile."
+    remove = "Remove isolcpus= from the kernel command line."
     slow = "the runtime computes on the fast cores, and prefill was reported up to five times slower without them"
-    if missing := offline & needed or (offline if not fast else frozenset[int]()):
-        remedy = "Switch them on; look for maxcpus= or isolcpus= in the kernel command line, and for a power profile."
-        command = "; ".join(f"echo 1 | sudo tee /{_CPU}/cpu{core}/online" for core in sorted(missing))
-        yield CheckResult("cpus", "warn", f"cores {_named(missing)} are offline: {slow}", remedy, command)
-    elif missing := barred & needed:
-        remedy = (
-            "Give them to it: --cpuset-cpus of the container, AllowedCPUs= or CPUAffinity= of the unit, or taskset."
-        )
-        yield CheckResult("cpus", "warn", f"cores {_named(missing)} are not for this program: {slow}", remedy)
-    elif missing := isolated & needed:
-        remedy = "Remove isolcpus= from the kernel command line."
-        problem = f"cores {_named(missing)} are isolated: {slow}"
-        yield CheckResult("cpus", "warn", problem, remedy, "cat /proc/cmdline")
-    elif len(allowed) < _FEWEST_CPUS:
+    for missing, problem, remedy, command in (
+        (offline & needed, "are offline", look, switch_on),
+        ((online - allowed) & needed, "are not for this program", give, ""),
+        (isolated & needed, "are isolated", remove, "cat /proc/cmdline"),
+    ):
+        if missing:
+            cores = ", ".join(map(str, sorted(missing)))
+            yield CheckResult("cpus", "warn", f"cores {cores} {problem}: {slow}", remedy, command)
+            return
+    if len(allowed) < _FEWEST_CPUS:
         problem = f"{len(allowed)} of {len(present)} cores for this program; the runtime computes on three and more"
         remedy = "Give it more: --cpus and --cpuset-cpus of the container, AllowedCPUs= or CPUAffinity= of the unit."
         yield CheckResult("cpus", "warn", problem, remedy)
     else:
-        known = f", {len(fast)} of them fast ({_named(fast)})" if fast else ""
+        known = f", {len(fast)} of them fast ({', '.join(map(str, sorted(fast)))})" if fast else ""
         yield CheckResult("cpus", "ok", f"{len(allowed)} cores{known}")
 
 

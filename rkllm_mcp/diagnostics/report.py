@@ -157,16 +157,11 @@ class BoardReport:
     names: frozenset[str] = frozenset()
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     began: float = field(default_factory=time.monotonic)
+    json_file: Path = field(init=False)  # for programs
+    page_file: Path = field(init=False)  # for people
 
-    @property
-    def json_file(self) -> Path:
-        """The report for programs."""
-        return self.folder / "rkllm-mcp-report.json"
-
-    @property
-    def page_file(self) -> Path:
-        """The report for people."""
-        return self.folder / "rkllm-mcp-report.md"
+    def __post_init__(self) -> None:
+        self.json_file, self.page_file = (self.folder / f"rkllm-mcp-report.{kind}" for kind in ("json", "md"))
 
     @property
     def is_over_time(self) -> bool:
@@ -271,10 +266,6 @@ class BoardReport:
         report = anyio.run(lambda: measure(self.config, on_step=on_step))
         self.values["emulated"] = self.values["emulated"] or report.machine.emulated
         values = asdict(report)
-        lengths = zip(values["lengths"], report.lengths, strict=True)
-        for entry, measured in lengths:
-            entry["prefill_tokens_per_s"] = measured.prefill_tokens_per_s
-            entry["decode_tokens_per_s"] = measured.decode_tokens_per_s
         sections = ("loading", "lengths", "delivery", "busy", "prompts", "dialogue", "notes")
         result |= {key: values[key] for key in sections}
         result["context_tokens"] = report.machine.context_tokens
@@ -378,7 +369,27 @@ def page_of(values: Mapping[str, Any]) -> str:
     lines += ["| | |", "|---|---|", *(f"| {key} | {'-' if entry is None else entry} |" for key, entry in about.items())]
     lines += ["", "## Figures", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {text} |" for name, text in figures_of(values).items()]
-    lines += _trouble(parts)
+    # Parts that failed with their last lines, checks, and answers of the trial.
+    trouble: list[str] = []
+    for name, part in parts.items():
+        if problem := part.get("problem"):
+            log: list[str] = part.get("log") or []
+            trouble += [f"- {name} failed: {problem}", *(f"  - `{line}`" for line in log)]
+    trouble += [
+        f"- doctor, {finding['name']}: {finding['found']}"
+        for finding in parts.get("doctor", {}).get("findings", [])
+        if finding["status"] in {"warn", "fail"}
+    ]
+    probe = parts.get("probe", {})
+    trouble += [f"- probe, {name}: {why}" for name, why in probe.get("unsettled", {}).items()]
+    complaints: list[str] = probe.get("facts", {}).get("complaints") or []
+    trouble += [f"- the runtime said: `{line}`" for line in complaints]
+    trouble += [
+        f"- trial: not useful: {outcome['question']} ({len(outcome['calls'])} calls)"
+        for outcome in parts.get("trial", {}).get("outcomes", [])
+        if not outcome["useful"]
+    ]
+    lines += ["", "## What was not right", "", *(trouble or ["Nothing."])]
     if settled := settled_unknowns(values):
         lines += ["", "## Open questions of docs/performance.md", "", "| asked | here |", "|---|---|"]
         for title, facts_text in settled:
@@ -389,25 +400,3 @@ def page_of(values: Mapping[str, Any]) -> str:
     lines += ["", f"Measured in: {seconds or 'nothing yet'}."]
     lines += [f"Still to come: {', '.join(missing)}."] if missing else []
     return "\n".join([*lines, ""])
-
-
-def _trouble(parts: Mapping[str, Any]) -> list[str]:
-    """Return what was not right: parts that failed with their last lines, checks, and answers of the trial."""
-    lines: list[str] = []
-    for name, part in parts.items():
-        if problem := part.get("problem"):
-            log: list[str] = part.get("log") or []
-            lines += [f"- {name} failed: {problem}", *(f"  - `{line}`" for line in log)]
-    for finding in parts.get("doctor", {}).get("findings", []):
-        if finding["status"] in {"warn", "fail"}:
-            lines.append(f"- doctor, {finding['name']}: {finding['found']}")
-    probe = parts.get("probe", {})
-    lines += [f"- probe, {name}: {why}" for name, why in probe.get("unsettled", {}).items()]
-    complaints: list[str] = probe.get("facts", {}).get("complaints") or []
-    lines += [f"- the runtime said: `{line}`" for line in complaints]
-    lines += [
-        f"- trial: not useful: {outcome['question']} ({len(outcome['calls'])} calls)"
-        for outcome in parts.get("trial", {}).get("outcomes", [])
-        if not outcome["useful"]
-    ]
-    return ["", "## What was not right", "", *(lines or ["Nothing."])]

@@ -19,8 +19,8 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAn
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.function import LocalToolError
 
-# Name, description, the only parameter and its description.
-TOOLS = (
+# Name, description, the only parameter, which is a text, and its description.
+_TOOLS = (
     ("get_weather", "Get the current weather of a city.", "location", "Name of the city"),
     ("get_current_time", "Get the current time in a time zone.", "timezone", "IANA time zone name"),
     ("calculate", "Evaluate an arithmetic expression.", "expression", "The expression"),
@@ -28,17 +28,21 @@ TOOLS = (
     ("read_text_file", "Read a text file.", "path", "Path of the file"),
     ("search_documents", "Search the company documents.", "query", "Words to search for"),
 )
+# Name, description and schema.
+TOOLS = tuple(
+    (
+        name,
+        description,
+        {
+            "type": "object",
+            "properties": {parameter: {"type": "string", "description": about}},
+            "required": [parameter],
+        },
+    )
+    for name, description, parameter, about in _TOOLS
+)
 # The results that do not depend on the arguments; ``{value}`` is the argument.
 _RESULTS: dict[str, Any] = json.loads(Path(__file__).with_name("six_results.json").read_text("utf-8"))
-
-
-def schema(parameter: str, description: str) -> dict[str, Any]:
-    """Return the schema of a tool with one required text."""
-    return {
-        "type": "object",
-        "properties": {parameter: {"type": "string", "description": description}},
-        "required": [parameter],
-    }
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
@@ -62,8 +66,7 @@ async def _list_tools(_context: Any, _params: Any) -> ListToolsResult:
     hints = ToolAnnotations(read_only_hint=True)
     return ListToolsResult(
         tools=[
-            Tool(name=name, description=text, input_schema=schema(key, about), annotations=hints)
-            for name, text, key, about in TOOLS
+            Tool(name=name, description=text, input_schema=schema, annotations=hints) for name, text, schema in TOOLS
         ]
     )
 

@@ -25,7 +25,7 @@ from rkllm_mcp.app.assistant import App
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.function import LocalToolError
 from rkllm_mcp.catalogue import translate
-from rkllm_mcp.diagnostics.six_tools import TOOLS, call, schema
+from rkllm_mcp.diagnostics.six_tools import TOOLS, call
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected, ToolFinished, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
@@ -306,8 +306,8 @@ async def _round_of_service(
 ) -> dict[str, Any]:
     """Return the message of one streamed completion, and count it in ``answer``."""
     tools = [
-        {"type": "function", "function": {"name": name, "description": text, "parameters": schema(key, about)}}
-        for name, text, key, about in TOOLS
+        {"type": "function", "function": {"name": name, "description": text, "parameters": schema}}
+        for name, text, schema in TOOLS
     ]
     body = {
         "model": model,
@@ -341,19 +341,15 @@ async def _round_of_service(
                     answer.first_token_ms = (time.monotonic() - started) * 1000
                 text += delta.get("content") or ""
                 for part in delta.get("tool_calls") or ():
-                    _add_part(calls.setdefault(part.get("index") or 0, {}), part)
+                    wire_call = calls.setdefault(part.get("index") or 0, {})
+                    wire_call["id"] = wire_call.get("id") or part.get("id") or ""
+                    function = wire_call.setdefault("function", {"name": "", "arguments": ""})
+                    for key in function:
+                        function[key] += as_mapping(part.get("function")).get(key) or ""
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [{"type": "function", **wire_call} for _, wire_call in sorted(calls.items())]
     return message
-
-
-def _add_part(wire_call: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add a streamed part to a call."""
-    wire_call["id"] = wire_call.get("id") or part.get("id") or ""
-    function = wire_call.setdefault("function", {"name": "", "arguments": ""})
-    for key in function:
-        function[key] += as_mapping(part.get("function")).get(key) or ""
 
 
 def read_six() -> dict[str, TrialTask]:

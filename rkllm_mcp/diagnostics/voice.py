@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -26,7 +25,7 @@ from rkllm_mcp.diagnostics.trial import GREEDY
 from rkllm_mcp.errors import RuntimeUnusableError, UsageError
 from rkllm_mcp.events import Usage
 from rkllm_mcp.speech.audio import MOST_BYTES, Sound, read_recording
-from rkllm_mcp.speech.engines import Recogniser, Speaker, process_memory_mb, recogniser_of, speaker_of
+from rkllm_mcp.speech.engines import Recogniser, process_memory_mb, recogniser_of, speaker_of
 from rkllm_mcp.speech.sentences import sentences_of
 from rkllm_mcp.tasks import open_task_group
 
@@ -45,11 +44,6 @@ class RecognitionFigures:
     text: str
     memory_mb: float | None  # of the model's process; None of a program
 
-    @property
-    def real_time_factor(self) -> float:
-        """Seconds that one second of speech takes."""
-        return self.text_s / self.recording_s
-
 
 @dataclass(frozen=True)
 class SpeakingFigures:
@@ -59,11 +53,6 @@ class SpeakingFigures:
     sound_s: float
     spoken_s: float  # until the last sentence was made
     memory_mb: float | None
-
-    @property
-    def real_time_factor(self) -> float:
-        """Seconds that one second of sound takes."""
-        return self.spoken_s / self.sound_s
 
 
 @dataclass(frozen=True)
@@ -85,11 +74,7 @@ class SetFigures:
     worst: str  # the recording with the most errors
     seconds: float
     text_s: float
-
-    @property
-    def error_rate(self) -> float:
-        """Characters that are wrong, missing or too many, of those that were said."""
-        return self.errors / max(1, self.characters)
+    error_rate: float  # characters that are wrong, missing or too many, of those that were said
 
 
 @dataclass(frozen=True)
@@ -115,8 +100,20 @@ async def measure_voice(
     speaking = recognition = answer = None
     if speaker is not None:
         on_step("speaking")
-        speaking, said = await _measure_speaker(speaker, config.speech.tts or "")
-        recording = recording or said
+        voices = await speaker.voices()
+        languages = voices[0].languages if voices else ()
+        is_japanese = languages and all(code.startswith("ja") for code in languages)
+        # Two sentences: the first is heard before the second is made.
+        first, *others = sentences_of(translate("voice.trial", "ja" if is_japanese else "en"))
+        await speaker.speak(first)
+        runs = sorted([(await _timed(partial(speaker.speak, first)))[0] for _ in range(_RUNS)])
+        first_s, sound = await _timed(partial(speaker.speak, first))
+        rest = [await _timed(partial(speaker.speak, sentence)) for sentence in others]
+        said = Sound(sound.samples + b"".join(part.samples for _, part in rest), sound.rate)
+        spoken_s = first_s + sum(seconds for seconds, _ in rest)
+        memory_mb = process_memory_mb(config.speech.tts or "")
+        speaking = SpeakingFigures(runs[_RUNS // 2], said.seconds, spoken_s, memory_mb)
+        recording = recording or said.at(16_000)
     if recogniser is not None and recording is not None:
         on_step("recognising")
         work = partial(_recognise, recogniser, recording, language)
@@ -143,23 +140,6 @@ async def _timed(work: Callable[[], Awaitable[T]]) -> tuple[float, T]:
 async def _recognise(recogniser: Recogniser, recording: Sound, language: str) -> str:
     async with recogniser.transcribe(recording, language) as pieces:
         return "".join([piece.text async for piece in pieces]).strip()
-
-
-async def _measure_speaker(speaker: Speaker, address: str) -> tuple[SpeakingFigures, Sound]:
-    voices = await speaker.voices()
-    languages = voices[0].languages if voices else ()
-    language = "ja" if languages and all(code.startswith("ja") for code in languages) else "en"
-    # Two sentences: the first is heard before the second is made.
-    text = translate("voice.trial", language)
-    first, *others = sentences_of(text)
-    await speaker.speak(first)
-    runs = sorted([(await _timed(partial(speaker.speak, first)))[0] for _ in range(_RUNS)])
-    first_s, sound = await _timed(partial(speaker.speak, first))
-    rest = [await _timed(partial(speaker.speak, sentence)) for sentence in others]
-    said = Sound(sound.samples + b"".join(part.samples for _, part in rest), sound.rate)
-    spoken_s = first_s + sum(seconds for seconds, _ in rest)
-    figures = SpeakingFigures(runs[_RUNS // 2], said.seconds, spoken_s, process_memory_mb(address))
-    return figures, said.at(16_000)
 
 
 async def _measure_answer(config: Config, recognise: Callable[[], Awaitable[str]]) -> AnswerFigures:
@@ -201,25 +181,22 @@ async def measure_set(
     recogniser = recogniser_of(config.speech)
     if recogniser is None:
         raise UsageError("nothing is configured that recognises speech; set stt under [speech] in the configuration")
-    pairs = _pairs_in(folder)
+    files = (await anyio.Path(folder).expanduser()).glob("*")
+    paths = sorted([path async for path in files if path.suffix.lower() in _SOUNDS])
+    pairs = [(path, path.with_suffix(".txt")) for path in paths if await path.with_suffix(".txt").is_file()]
     if not pairs:
         raise UsageError(f"{folder} has no recording with a text of the same name, such as a.wav and a.txt")
     errors, characters, seconds, spent_s, worst = 0, 0, 0.0, 0.0, (-1, "")
     for number, (path, text) in enumerate(pairs, 1):
         on_step(f"recording {number} of {len(pairs)}")
-        content = await anyio.Path(path).read_bytes()
+        content = await path.read_bytes()
         recording = await read_recording(content[: MOST_BYTES + 1])
         text_s, heard = await _timed(partial(_recognise, recogniser, recording, language))
-        said = comparable(await anyio.Path(text).read_text("utf-8-sig"))
+        said = comparable(await text.read_text("utf-8-sig"))
         wrong = edit_distance(said, comparable(heard))
         errors, characters = errors + wrong, characters + len(said)
         seconds, spent_s, worst = seconds + recording.seconds, spent_s + text_s, max(worst, (wrong, path.name))
-    return SetFigures(len(pairs), characters, errors, worst[1], seconds, spent_s)
-
-
-def _pairs_in(folder: str) -> list[tuple[Path, Path]]:
-    paths = sorted(path for path in Path(folder).expanduser().glob("*") if path.suffix.lower() in _SOUNDS)
-    return [(path, path.with_suffix(".txt")) for path in paths if path.with_suffix(".txt").is_file()]
+    return SetFigures(len(pairs), characters, errors, worst[1], seconds, spent_s, errors / max(1, characters))
 
 
 def comparable(text: str) -> str:

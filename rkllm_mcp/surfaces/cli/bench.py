@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -17,7 +17,7 @@ from rkllm_mcp.text import shorten
 
 if TYPE_CHECKING:
     from rkllm_mcp.diagnostics.bench import Report
-    from rkllm_mcp.diagnostics.dialogue import Dialogue, QuestionFigures
+    from rkllm_mcp.diagnostics.dialogue import Dialogue
     from rkllm_mcp.surfaces.terminal import Terminal
 
 # The heading of a table, and its rows.
@@ -63,11 +63,7 @@ async def bench_command(
     parts = PARTS if part is None else (part,)
     report = await measure(session.config(), parts, session.status)
     if as_json:
-        fields: dict[str, Any] = asdict(report)
-        for entry, figures in zip(fields["lengths"], report.lengths, strict=True):
-            entry["prefill_tokens_per_s"] = figures.prefill_tokens_per_s
-            entry["decode_tokens_per_s"] = figures.decode_tokens_per_s
-        text = f"{json.dumps({'format': JSON_FORMAT, **fields}, ensure_ascii=False, indent=2)}\n"
+        text = f"{json.dumps({'format': JSON_FORMAT, **asdict(report)}, ensure_ascii=False, indent=2)}\n"
     else:
         text = shown(report, session.terminal, decode="decode" in parts)
     sys.stdout.write(text)
@@ -128,9 +124,19 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
             tokens = f"{_counted(row.read_tokens)} / {_counted(row.prompt_tokens or None)}"
             cells += [tokens, _figure(row.first_token_ms), f"{row.seconds:.1f}"]
         rows.append(cells)
-    lines = [f"{name}: {_total(figures)}" for name, figures in asked_hosts.items()]
+    lines: list[str] = []
+    for name, figures in asked_hosts.items():
+        reported = [row.read_tokens for row in figures if row.read_tokens is not None]
+        read = _counted(sum(reported) if len(reported) == len(figures) else None)
+        prompts = _counted(sum(row.prompt_tokens for row in figures) or None)
+        first_s = sum(row.first_token_ms or 0 for row in figures) / 1000
+        seconds = sum(row.seconds for row in figures)
+        lines.append(
+            f"{name}: {read} of {prompts} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
+        )
     if dialogue.here:
-        lines.append(f"HERE read {dialogue.read_in_advance:,} tokens of system text and tools before the first one")
+        in_advance = dialogue.here[0].prompt_tokens - (dialogue.here[0].read_tokens or 0)
+        lines.append(f"HERE read {in_advance:,} tokens of system text and tools before the first one")
     if (start := dialogue.start) is not None:
         evaluated, read = _figure(start.evaluated_ms), _figure(start.from_file_ms)
         lines.append(
@@ -144,15 +150,6 @@ def dialogue_text(dialogue: Dialogue, terminal: Terminal) -> str:
 def _counted(tokens: int | None) -> str:
     """Return a count of tokens; a host that streams no usage has counted none."""
     return "?" if tokens is None else f"{tokens:,}"
-
-
-def _total(figures: Sequence[QuestionFigures]) -> str:
-    reported = [row.read_tokens for row in figures if row.read_tokens is not None]
-    read = _counted(sum(reported) if len(reported) == len(figures) else None)
-    first_s = sum(row.first_token_ms or 0 for row in figures) / 1000
-    seconds = sum(row.seconds for row in figures)
-    prompts = _counted(sum(row.prompt_tokens for row in figures) or None)
-    return f"{read} of {prompts} tokens read, {first_s:.1f} s until first tokens, {seconds:.1f} s in all"
 
 
 def _figure(value: float | None) -> str:

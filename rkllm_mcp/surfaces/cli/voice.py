@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import anyio
 import typer
@@ -24,9 +24,6 @@ from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, flag, opti
 from rkllm_mcp.surfaces.cli.run import hold_chat
 from rkllm_mcp.surfaces.invocation import Session, open_socket
 from rkllm_mcp.surfaces.terminal import printable
-
-if TYPE_CHECKING:
-    from rkllm_mcp.diagnostics.voice import VoiceFigures
 
 app = typer.Typer(no_args_is_help=True)
 _WYOMING_PORT = 10_300
@@ -207,52 +204,47 @@ async def bench_command(
     from rkllm_mcp.diagnostics.voice import measure_set, measure_voice
 
     config = session.config()
+    lines: list[tuple[str, str]] = []
     if recordings:
         found = await measure_set(config, recordings, language, on_step=session.status)
-        lines = [
+        lines += [
             ("recordings", f"{found.recordings}, {found.seconds:.1f} s"),
             ("character error rate", f"{found.error_rate:.3f} ({found.errors} of {found.characters})"),
             ("most errors", found.worst),
             ("real-time factor", f"{found.text_s / found.seconds:.2f}"),
         ]
-        value = {**asdict(found), "error_rate": found.error_rate}
+        value = asdict(found)
     else:
         if config.speech.stt is None and config.speech.tts is None:
             raise _missing("stt", _WYOMING_PORT)
         sound = await read_recording(_content_of(recording)) if recording else None
         figures = await measure_voice(config, sound, language, on_step=session.status)
-        lines, value = _bench_lines(figures), asdict(figures)
+        value = asdict(figures)
+        if (heard := figures.recognition) is not None:
+            memory = "not known" if heard.memory_mb is None else f"{heard.memory_mb:.0f} MB"
+            lines += [
+                ("recording", f"{heard.recording_s:.1f} s"),
+                ("end of speech to text", f"{heard.text_s:.2f} s"),
+                # Seconds that one second of speech takes, and below, one of sound.
+                ("recognition, real-time factor", f"{heard.text_s / heard.recording_s:.2f}"),
+                ("recognition, memory", memory),
+                ("text", printable(heard.text)),
+            ]
+        if (spoken := figures.speaking) is not None:
+            memory = "not known" if spoken.memory_mb is None else f"{spoken.memory_mb:.0f} MB"
+            lines += [
+                ("text to first sound", f"{spoken.first_sound_s:.2f} s"),
+                ("speaking, real-time factor", f"{spoken.spoken_s / spoken.sound_s:.2f}"),
+                ("speaking, memory", memory),
+            ]
+        if (answer := figures.answer) is not None:
+            lines += [
+                ("answer, alone", f"{answer.alone_tps:.1f} tokens/s"),
+                ("answer, with recognition beside it", f"{answer.beside_tps:.1f} tokens/s"),
+            ]
         for note in figures.notes:
             session.status(note)
     word = session.terminal.word
     session.show(
         value, session.terminal.table(("MEASURED", "FIGURE"), [(word(a), b) for a, b in lines]), as_json=as_json
     )
-
-
-def _bench_lines(figures: VoiceFigures) -> list[tuple[str, str]]:
-    lines: list[tuple[str, str]] = []
-    if (heard := figures.recognition) is not None:
-        lines += [
-            ("recording", f"{heard.recording_s:.1f} s"),
-            ("end of speech to text", f"{heard.text_s:.2f} s"),
-            ("recognition, real-time factor", f"{heard.real_time_factor:.2f}"),
-            ("recognition, memory", _megabytes(heard.memory_mb)),
-            ("text", printable(heard.text)),
-        ]
-    if (spoken := figures.speaking) is not None:
-        lines += [
-            ("text to first sound", f"{spoken.first_sound_s:.2f} s"),
-            ("speaking, real-time factor", f"{spoken.real_time_factor:.2f}"),
-            ("speaking, memory", _megabytes(spoken.memory_mb)),
-        ]
-    if (answer := figures.answer) is not None:
-        lines += [
-            ("answer, alone", f"{answer.alone_tps:.1f} tokens/s"),
-            ("answer, with recognition beside it", f"{answer.beside_tps:.1f} tokens/s"),
-        ]
-    return lines
-
-
-def _megabytes(memory_mb: float | None) -> str:
-    return "not known" if memory_mb is None else f"{memory_mb:.0f} MB"
