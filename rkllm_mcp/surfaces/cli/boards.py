@@ -79,11 +79,9 @@ class _Backend:
     says: str
     boards: Mapping[str, BoardSection]
     models: tuple[str, ...] = ()
-
-    @property
-    def fallback(self) -> str | None:
-        """The model that answers in place of its models."""
-        return next(filter(None, (board.fallback for board in self.boards.values())), None)
+    fallback: str | None = None  # the model that answers in place of its models
+    sees: bool = False  # it gets the requests with images
+    embeds: bool = False  # it gets the requests for embeddings
 
 
 @command(app, "haproxy")
@@ -189,7 +187,14 @@ async def join_command(
     config = session.config()
     if present := [name for name in ("store", "boards") if name in before]:
         raise UsageError(f"{target} has [{present[0]}] already; take it out, or write the new board into it by hand")
-    own = None if model else _own_model(config)
+    own: ModelFolder | None = None
+    if not model:
+        if config.provider.kind != "rkllm":
+            raise UsageError("a remote service answers here, by no model's name; give one with --model-name")
+        try:
+            own = choose_model(config.model, model_directories(), emulated=config.runtime.library == EMULATOR)
+        except (RuntimeUnusableError, ConfigError) as error:
+            raise UsageError(f"{error}; or give the name of its model with --model-name") from None
     sees = own is not None and own.encoder is not None
     model = own.name if own is not None else model
     port = port or config.service.port
@@ -213,29 +218,13 @@ async def join_command(
         shared = keys.open(bytes.fromhex(str(given.get("box", ""))))
     except (WrongCodeError, ValueError):
         raise UsageError(f"what {url} answered was not made with this code; make another one there") from None
-    if shared["store"]:
-        shared["store"] = _reached_from_here(shared["store"], urlsplit(url).hostname or "")
+    host, store = urlsplit(url).hostname or "", urlsplit(shared["store"] or "")
+    if store.hostname and is_loopback(store.hostname) and not is_loopback(host):
+        # The database is on the machine of the board that was asked.
+        login, at, _ = store.netloc.rpartition("@")
+        there = web_address(host, store.port or _POSTGRES_PORT).removeprefix("http://")
+        shared["store"] = store._replace(netloc=f"{login}{at}{there}").geturl()
     _write_joined(session, target, shared, port if port != config.service.port else None)
-
-
-def _own_model(config: Config) -> ModelFolder:
-    """Return the model of a configuration; a UsageError if none exists."""
-    if config.provider.kind != "rkllm":
-        raise UsageError("a remote service answers here, by no model's name; give one with --model-name")
-    try:
-        return choose_model(config.model, model_directories(), emulated=config.runtime.library == EMULATOR)
-    except (RuntimeUnusableError, ConfigError) as error:
-        raise UsageError(f"{error}; or give the name of its model with --model-name") from None
-
-
-def _reached_from_here(store: str, host: str) -> str:
-    """Return the address of a database that is on the machine of the board that was asked, from this one."""
-    parts = urlsplit(store)
-    if is_loopback(host) or not (parts.hostname and is_loopback(parts.hostname)):
-        return store
-    login, at, _ = parts.netloc.rpartition("@")
-    there = web_address(host, parts.port or _POSTGRES_PORT).removeprefix("http://")
-    return parts._replace(netloc=f"{login}{at}{there}").geturl()
 
 
 def _write_joined(session: Session, target: Path, shared: Mapping[str, Any], port: int | None) -> None:
@@ -404,6 +393,12 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
             "SERVERS": _lines(servers),
         }
         filled.append(filled_template("haproxy_backend.cfg", values))
+    # What the proxy answers to the question how many wait before it.
+    queue = [f"http-request set-var(txn.waiting) queue({backends[0].name}) if {{ path /v1/queue }}"]
+    for backend in backends[1:]:
+        if backend.models:
+            condition = f"{{ path /v1/queue }} {{ url_param(model) -m str {_with_tags(backend.models)} }}"
+            queue.append(f"http-request set-var(txn.waiting) queue({backend.name}) if {condition}")
     answering = {name: board for name, board in boards.items() if not board.is_embedding_only} or boards
     tracked = [
         f"server {name} {board.address} id {numbers[name]} track {checked[name]}/{name}"
@@ -416,8 +411,8 @@ def haproxy_configuration(config: Config, certificate: str | None = None) -> str
         else "a conversation, a response, an open question",
         "STORED": stored,
         "HOMES": _lines(homes),
-        "QUEUE": _lines(_queue(backends)),
-        "CHOICE": _lines(_choice(backends, boards)),
+        "QUEUE": _lines(queue),
+        "CHOICE": _lines(_choice(backends)),
         "BACKENDS": "".join(filled),
         "SERVERS": _lines(tracked),
     }
@@ -436,8 +431,8 @@ def _backends(boards: Mapping[str, BoardSection]) -> list[_Backend]:
     groups = sorted(models_of.items(), key=lambda group: first not in group[0])
     if unlisted := tuple(name for name, board in answering.items() if not board.models):
         groups.insert(0 if first in unlisted else len(groups), (unlisted, []))
-    backends = [
-        _Backend(
+    parts = [
+        (
             f"answers{number}" if number > 1 else "answers",
             f"What a model has to work for{': ' if models else ''}{', '.join(models)}.",
             {name: boards[name] for name in names},
@@ -445,80 +440,64 @@ def _backends(boards: Mapping[str, BoardSection]) -> list[_Backend]:
         )
         for number, (names, models) in enumerate(groups, 1)
     ]
+    seeing = {name: board for name, board in boards.items() if board.vision and not board.is_embedding_only}
+    embedding = {name: board for name, board in boards.items() if board.embeddings}
     for name, says, chosen in (
-        ("images", "Requests with images.", _seeing(boards)),
-        ("embeddings", "Embeddings and ranking.", _embedding(boards)),
+        ("images", "Requests with images.", seeing),
+        ("embeddings", "Embeddings and ranking.", embedding),
     ):
-        if chosen and not any(backend.boards == chosen for backend in backends):
-            backends.append(_Backend(name, says, chosen))
+        if chosen and chosen not in [part[2] for part in parts]:
+            parts.append((name, says, chosen, ()))
+    backends: list[_Backend] = []
+    for part in parts:
+        fallback = next(filter(None, (board.fallback for board in part[2].values())), None)
+        backends.append(_Backend(*part, fallback, sees=part[2] == seeing, embeds=part[2] == embedding))
     return backends
-
-
-def _too_long(backends: Sequence[_Backend]) -> Iterator[tuple[str, str, str]]:
-    """Yield the condition for requests that are too long for a backend, their model, and the backend that has it."""
-    for backend in backends:
-        windows = [board.context_tokens for board in backend.boards.values() if board.context_tokens is not None]
-        other = next((other for other in backends if backend.fallback and backend.fallback in other.models), None)
-        if windows and other is not None and backend.fallback is not None and other is not backend:
-            names = [model for backend_with_models in backends[1:] for model in backend_with_models.models]
-            condition = f"!{{ var(txn.model) -m str {_with_tags(names)} }}"
-            if backend is not backends[0]:
-                condition = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
-            is_long = f"{{ req.body_size gt {min(windows) * _BYTES_PER_TOKEN} }} !{{ req.body -m sub {_IMAGES} }}"
-            is_free = f"!{{ var(txn.home) -m found }} {{ nbsrv({other.name}) gt 0 }}"
-            yield f"METH_POST answers {condition} {is_long} {is_free}", backend.fallback, other.name
 
 
 def _with_tags(models: Sequence[str]) -> str:
     return " ".join(f"{model} {model}:latest" for model in models)
 
 
-def _queue(backends: Sequence[_Backend]) -> Iterator[str]:
-    """Yield the rules of what the proxy answers to the question how many wait before it."""
-    first, *further = backends
-    yield f"http-request set-var(txn.waiting) queue({first.name}) if {{ path /v1/queue }}"
-    for backend in further:
-        if backend.models:
-            condition = f"{{ path /v1/queue }} {{ url_param(model) -m str {_with_tags(backend.models)} }}"
-            yield f"http-request set-var(txn.waiting) queue({backend.name}) if {condition}"
-
-
-def _seeing(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
-    return {name: board for name, board in boards.items() if board.vision and not board.is_embedding_only}
-
-
-def _embedding(boards: Mapping[str, BoardSection]) -> dict[str, BoardSection]:
-    return {name: board for name, board in boards.items() if board.embeddings}
-
-
-def _choice(backends: Sequence[_Backend], boards: Mapping[str, BoardSection]) -> Iterator[str]:
+def _choice(backends: Sequence[_Backend]) -> Iterator[str]:
     """Yield the rules that choose a backend; a request whose answer needs what one board has goes there."""
     first, *further = backends
     if further:
         yield "# The model that is asked for; a long image before its name hides it, so a header may have it, too."
         yield "http-request set-var(txn.model) req.body,json_query('$.model') if answers"
         yield "http-request set-var(txn.model) req.hdr(X-Model) if { req.hdr(X-Model) -m len gt 0 }"
-        if long := list(_too_long(backends)):
-            yield "# Longer than the window of the model, which another one has."
-        for condition, model, name in long:
-            yield f"http-request set-var(txn.long) str({name}) if {condition}"
-            yield f"http-request set-header X-Fallback-Model {model} if {{ var(txn.long) -m str {name} }}"
-        embedding = next((backend for backend in backends if backend.boards == _embedding(boards)), None)
-        if embedding is not None:
+        long: list[str] = []
+        for backend in backends:
+            windows = [board.context_tokens for board in backend.boards.values() if board.context_tokens is not None]
+            other = next((other for other in backends if backend.fallback and backend.fallback in other.models), None)
+            if windows and other is not None and other is not backend:
+                if not long:
+                    yield "# Longer than the window of the model, which another one has."
+                long.append(other.name)
+                condition = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
+                if backend is first:
+                    names = [model for backend_with_models in further for model in backend_with_models.models]
+                    condition = f"!{{ var(txn.model) -m str {_with_tags(names)} }}"
+                is_long = f"{{ req.body_size gt {min(windows) * _BYTES_PER_TOKEN} }} !{{ req.body -m sub {_IMAGES} }}"
+                is_free = f"!{{ var(txn.home) -m found }} {{ nbsrv({other.name}) gt 0 }}"
+                condition = f"METH_POST answers {condition} {is_long} {is_free}"
+                yield f"http-request set-var(txn.long) str({other.name}) if {condition}"
+                is_chosen = f"{{ var(txn.long) -m str {other.name} }}"
+                yield f"http-request set-header X-Fallback-Model {backend.fallback} if {is_chosen}"
+        if embedding := next((backend for backend in backends if backend.embeds), None):
             yield f"use_backend {embedding.name} if METH_POST embeds"
         reached: set[str] = set()
         for backend in backends:
             if names := [name for name in backend.boards if name not in reached]:
                 reached.update(names)
                 yield f"use_backend {backend.name} if METH_POST answers {{ var(txn.home) -m str {' '.join(names)} }}"
-        for _, _, name in long:
+        for name in long:
             yield f"use_backend {name} if {{ var(txn.long) -m str {name} }}"
         for backend in backends:
             if backend.models:
                 asks = f"{{ var(txn.model) -m str {_with_tags(backend.models)} }}"
                 yield f"use_backend {backend.name} if METH_POST answers {asks}"
-        seeing = next((backend for backend in backends if backend.boards == _seeing(boards)), None)
-        if seeing is not None:
+        if seeing := next((backend for backend in backends if backend.sees), None):
             yield f"use_backend {seeing.name} if METH_POST answers {{ req.body -m sub {_IMAGES} }}"
     yield f"use_backend {first.name} if METH_POST answers"
 

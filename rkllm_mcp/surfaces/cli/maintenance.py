@@ -51,7 +51,28 @@ app = typer.Typer()
 def status_command(session: Session, as_json: AsJson = False) -> int:
     """Show whether the assistant runs, where, and with which model; exit code 1 unless it answers."""
     config = session.config()
-    values = _status(config)
+    state, unit = service.readiness(config), _unit_state()
+    # What answers there may be the assistant of another person or home, or another program.
+    is_own = unit.startswith("active") or any(
+        urlsplit(running.address).port == service.used_port(config) for running in running_services()
+    )
+    store, conversations = state_folder() / "state.db", 0
+    if store.is_file():
+        uri = f"{store.resolve().as_uri()}?mode=ro"
+        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
+            conversations = int(connection.execute("SELECT count(*) FROM conversations").fetchone()[0])
+    values: dict[str, Any] = {
+        "running": bool(state) and is_own,
+        "state": state if is_own and state else "the port is used by another program" if state else _NOT_RUNNING,
+        "address": service.local_address(config),
+        "service": unit,
+        "model": config.model.name or (str(config.model.path) if config.model.path else "none"),
+        "servers": [server.name for server in config.active_servers],
+        "configuration": str(config.origin.source or "none"),
+        "store": str(store),
+        "conversations": conversations,
+        "version": __version__,
+    }
     # "running: no" says it already.
     rows = {name: value for name, value in values.items() if name != "state" or value != _NOT_RUNNING}
     if not values["running"]:
@@ -74,31 +95,6 @@ def status_command(session: Session, as_json: AsJson = False) -> int:
         cells.append((word(name), ", ".join(map(word, words))))
     session.show(values, session.terminal.table((), cells), as_json=as_json)
     return EXIT_DONE if values["running"] else EXIT_ANSWER_FAILED
-
-
-def _status(config: Config) -> dict[str, Any]:
-    state, unit = service.readiness(config), _unit_state()
-    # What answers there may be the assistant of another person or home, or another program.
-    is_own = unit.startswith("active") or any(
-        urlsplit(running.address).port == service.used_port(config) for running in running_services()
-    )
-    store, conversations = state_folder() / "state.db", 0
-    if store.is_file():
-        uri = f"{store.resolve().as_uri()}?mode=ro"
-        with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
-            conversations = int(connection.execute("SELECT count(*) FROM conversations").fetchone()[0])
-    return {
-        "running": bool(state) and is_own,
-        "state": state if is_own and state else "the port is used by another program" if state else _NOT_RUNNING,
-        "address": service.local_address(config),
-        "service": unit,
-        "model": config.model.name or (str(config.model.path) if config.model.path else "none"),
-        "servers": [server.name for server in config.active_servers],
-        "configuration": str(config.origin.source or "none"),
-        "store": str(store),
-        "conversations": conversations,
-        "version": __version__,
-    }
 
 
 def _unit_state() -> str:
@@ -201,37 +197,32 @@ def update_command(
     if words is None:
         folder = shlex.quote(str(Path(__file__).resolve().parents[3]))
         raise UsageError(f"this is a checkout; update it with: cd {folder} && git pull && scripts/setup")
-    if not restart:
-        return _update(session, words)
-    unit = service.find_installed("restart")
-    session.status("Stopping the service after the answers under way …")
-    # A program whose files are replaced while it runs imports parts of both releases.
-    unit.run("stop", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
+    unit = service.find_installed("restart") if restart else None
+    if unit is not None:
+        session.status("Stopping the service after the answers under way …")
+        # A program whose files are replaced while it runs imports parts of both releases.
+        unit.run("stop", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
     try:
-        return _update(session, words)
+        session.status(" ".join(words))
+        optional = installed_extras()
+        if code := _run_installer(words):
+            return code
+        # uv and pipx may remove what was added to their environments.
+        invalidate_caches()
+        _install(optional)
+        # What is installed now, which this process may not be.
+        invalidate_caches()
+        installed = version(PACKAGE)
+        if installed == __version__:
+            session.status(f"rkllm-mcp {installed} is up to date.")
+        else:
+            session.status(f"Updated from {__version__} to {installed}.")
+        if _unit_state().startswith("active"):
+            session.status("The service still runs the old version: rkllm-mcp service restart")
     finally:
-        unit.run("start", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
-        session.status("Started.")
-
-
-def _update(session: Session, words: list[str]) -> int:
-    session.status(" ".join(words))
-    optional = installed_extras()
-    code = _run_installer(words)
-    if code:
-        return code
-    # uv and pipx may remove what was added to their environments.
-    invalidate_caches()
-    _install(optional)
-    # What is installed now, which this process may not be.
-    invalidate_caches()
-    installed = version(PACKAGE)
-    if installed == __version__:
-        session.status(f"rkllm-mcp {installed} is up to date.")
-    else:
-        session.status(f"Updated from {__version__} to {installed}.")
-    if _unit_state().startswith("active"):
-        session.status("The service still runs the old version: rkllm-mcp service restart")
+        if unit is not None:
+            unit.run("start", service.UNIT_NAME, advice=unit.log_command, by_sudo=True)
+            session.status("Started.")
     return EXIT_DONE
 
 
@@ -272,7 +263,13 @@ def uninstall_command(
     own_uv = own_uv_folder()
     for folder in folders:
         if everything:
-            _remove(folder, own_uv)
+            for part in folder.iterdir():
+                if part.is_symlink() or part.is_file():
+                    part.unlink()
+                elif part != own_uv:
+                    shutil.rmtree(part)
+            if own_uv.parent != folder or not own_uv.exists():
+                folder.rmdir()
             session.status(f"Removed {folder}")
         elif any(part != own_uv for part in folder.iterdir()):
             session.status(f"Kept: {folder}")
@@ -280,17 +277,6 @@ def uninstall_command(
         session.status(f"The program is a checkout; delete its folder: {Path(__file__).resolve().parents[3]}")
         return EXIT_DONE
     return _run_installer(words) or _remove_own_uv(session, own_uv)
-
-
-def _remove(folder: Path, exception: Path) -> None:
-    """Remove a folder, but for a folder in it."""
-    for part in folder.iterdir():
-        if part.is_symlink() or part.is_file():
-            part.unlink()
-        elif part != exception:
-            shutil.rmtree(part)
-    if exception.parent != folder or not exception.exists():
-        folder.rmdir()
 
 
 def _remove_own_uv(session: Session, own_uv: Path) -> int:

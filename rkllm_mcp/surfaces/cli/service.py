@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
-import anyio
 import typer
 
 from rkllm_base.addresses import is_loopback
@@ -139,18 +138,24 @@ def _word(text: str) -> str:
     return f'"{escaped}"' if any(character in " \t;'\"\\" for character in text) else escaped
 
 
-@dataclass(frozen=True)
 class UnitLocation:
-    """Location of the unit: the system's systemd or a user's."""
+    """Location of the unit: the system's systemd or, with ``is_user``, a user's.
 
-    is_user: bool  # the user's systemd instead of the system's
+    Attributes:
+        file: the unit file.
+        advice: the end of the error for a unit file that cannot be changed.
+        journal: the options of journalctl that choose the unit.
+        log_command: the command that shows the service's log.
+    """
 
-    @property
-    def file(self) -> Path:
-        """The unit file."""
-        if not self.is_user:
-            return SYSTEM_FOLDER / UNIT_NAME
-        return user_folder("config").with_name("systemd") / "user" / UNIT_NAME
+    def __init__(self, is_user: bool) -> None:
+        self.is_user = is_user
+        folder = user_folder("config").with_name("systemd") / "user" if is_user else SYSTEM_FOLDER
+        self.file = folder / UNIT_NAME
+        self.advice = "" if is_user else "; run it with sudo, or for yourself alone with --user"
+        # --user would read the user's own files alone, which a journal in memory does not have.
+        self.journal = ["--user-unit" if is_user else "-u", UNIT_NAME]
+        self.log_command = f"journalctl {' '.join(self.journal)} -n 50"
 
     def systemctl(self, *words: str) -> list[str]:
         """The command line of systemctl."""
@@ -183,22 +188,6 @@ class UnitLocation:
             raise ServiceControlError(f"'{' '.join(command)}' failed: {message}{see}")
         return completed.stdout
 
-    @property
-    def advice(self) -> str:
-        """The end of the error for a unit file that cannot be changed."""
-        return "" if self.is_user else "; run it with sudo, or for yourself alone with --user"
-
-    @property
-    def log_command(self) -> str:
-        """The command that shows the service's log."""
-        return f"journalctl {' '.join(self.journal)} -n 50"
-
-    @property
-    def journal(self) -> list[str]:
-        """The options of journalctl that choose the unit."""
-        # --user would read the user's own files alone, which a journal in memory does not have.
-        return ["--user-unit" if self.is_user else "-u", UNIT_NAME]
-
 
 class ServiceControlError(RkllmMcpError):
     """systemctl failed."""
@@ -230,6 +219,13 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     pairs += kept.items()
     devices = npu_devices()
     account = account_of(source)
+    groups = {account.group} - {""}
+    for device in devices:
+        # The group of a device node, where it may use the device and is not root's.
+        with suppress(OSError, KeyError):
+            status = Path(device).stat()
+            if status.st_gid and status.st_mode & 0o060 == 0o060:
+                groups.add(grp.getgrgid(status.st_gid).gr_name)
     script = Path(sys.executable).parent / "rkllm-mcp"
     servers = [server for server in config.active_servers if isinstance(server, StdioServer)]
     # The page adds servers to the configuration.
@@ -244,7 +240,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
         start_s=config.runtime.start_timeout_s,
         drain_s=config.service.drain_s,
         devices=devices,
-        groups=sorted({group for device in devices for group in _group(device)} | ({account.group} - {""})),
+        groups=sorted(groups),
         readable=tuple(dict.fromkeys(_readable(config, source, account))),
         writable=tuple(dict.fromkeys(writable)),
         credentials=tuple(pairs),
@@ -448,16 +444,6 @@ def _environment(config: Config, account: Account) -> Iterator[tuple[str, str]]:
         yield "RKLLM_MCP_RUNTIME__LIBRARY", str(library)
 
 
-def _group(device: str) -> Iterator[str]:
-    """The group of a device node, where it may use the device and is not root's."""
-    try:
-        status = Path(device).stat()
-        if status.st_gid and status.st_mode & 0o060 == 0o060:
-            yield grp.getgrgid(status.st_gid).gr_name
-    except (OSError, KeyError):
-        return
-
-
 def _need_systemctl(verb: str) -> None:
     """Raise a UsageError that says how to do without systemd what ``verb`` would do, if systemd does not run here."""
     if has_systemd():
@@ -538,15 +524,12 @@ def readiness(config: Config) -> str:
     return str(cast("dict[str, Any]", error).get("message", "")) if isinstance(error, dict) else ""
 
 
-def show_link(config: Config, *, is_system: bool) -> None:
+async def show_link(config: Config, is_system: bool) -> None:
     """Print the address of the page with a new code, and its QR code if other devices reach it."""
-
-    async def new_code() -> str:
-        async with open_stored(config, SYSTEM_STATE if is_system else None) as store:
-            return await store.devices.new_code()
-
+    async with open_stored(config, SYSTEM_STATE if is_system else None) as store:
+        code = await store.devices.new_code()
     host = config.service.host
-    address = f"{web_address(reached_host(host), used_port(config))}/#/link/{anyio.run(new_code)}"
+    address = f"{web_address(reached_host(host), used_port(config))}/#/link/{code}"
     if not is_loopback(host) and sys.stdout.isatty():
         sys.stdout.write(qr_text(address, color=wants_color(sys.stdout)))
     sys.stdout.write(f"{address}\n")
@@ -567,14 +550,14 @@ def qr_text(text: str, *, color: bool) -> str:
 
 
 @command(app, "link")
-def link_command(session: Session, system: System = False) -> None:
+async def link_command(session: Session, system: System = False) -> None:
     """Show the page's address with a code that links a device, once and for five minutes, and its QR code.
 
     A phone reaches the page only if the service listens beyond this machine: [service] host = "0.0.0.0" in the
     configuration, and a key ('rkllm-mcp config add-key'); 'rkllm-mcp setup --lan' sets both in a new configuration.
     """
     config = session.config()
-    show_link(config, is_system=system)
+    await show_link(config, system)
     phrases = read_catalogue(session.language(config))
     if is_loopback(config.service.host):
         session.status(phrases.sentence("setup.page_here"))

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import anyio
 import typer
 
 from rkllm_base.addresses import is_loopback
@@ -212,8 +213,22 @@ class _Setup:
             self.tell("setup.memory", total=total, available=available)
         is_emulated = self.emulated or self.session.runtime == "emulator"
         if not has_npu and not is_emulated:
-            self.cpu = self._is_for_the_cpu()
+            # A small model on the machine's CPU, or the script of the emulated NPU.
+            from rkllm_mcp.models.llama import llama_package
+
             is_emulated = True
+            self.tell("setup.no_npu")
+            if self.session.model != "demo":
+                choices = [_ON_THE_CPU, _BY_A_SCRIPT]
+                try:
+                    llama_package()
+                except ModelDownloadError as error:
+                    # What cannot be had at once is not what Enter means.
+                    choices.reverse()
+                    self.say(f"! {_ON_THE_CPU}: {self.texts.phrase(str(error))}")
+                for count, choice in enumerate(choices, 1):
+                    self.say(f"  {count}  {choice}  {self.texts.table('setup.without_npu')[choice]}")
+                self.cpu = self._pick(choices, option=choices[0]) == _ON_THE_CPU
         if is_emulated:
             self.tell("setup.on_the_cpu" if self.cpu else "setup.emulated")
         elif any(result.status == "fail" for result in findings) and not self.is_agreed(
@@ -221,24 +236,6 @@ class _Setup:
         ):
             raise RuntimeUnusableError(self.texts.sentence("setup.refused_broken"))
         return is_emulated
-
-    def _is_for_the_cpu(self) -> bool:
-        """Ask what answers on a machine without an NPU: a small model on its CPU, or the script of the emulated one."""
-        from rkllm_mcp.models.llama import llama_package
-
-        self.tell("setup.no_npu")
-        choices = [_ON_THE_CPU, _BY_A_SCRIPT]
-        if self.session.model == "demo":
-            return False
-        try:
-            llama_package()
-        except ModelDownloadError as error:
-            # What cannot be had at once is not what Enter means.
-            choices.reverse()
-            self.say(f"! {_ON_THE_CPU}: {self.texts.phrase(str(error))}")
-        for count, choice in enumerate(choices, 1):
-            self.say(f"  {count}  {choice}  {self.texts.table('setup.without_npu')[choice]}")
-        return self._pick(choices, option=choices[0]) == _ON_THE_CPU
 
     def _runtime(self, *, is_emulated: bool) -> str:
         """Get the runtime library; returns the value of ``library`` in the configuration."""
@@ -407,12 +404,20 @@ class _Setup:
             return before
         key = new_key() if wants_lan else ""
         host = _ALL_DEVICES if wants_lan else "127.0.0.1"
+        # The first port that nothing listens on; the first of all if all are taken.
+        port = _PORTS[0]
+        for free in _PORTS:
+            with socket.socket() as probe, suppress(OSError):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, free))
+                port = free
+                break
         new = NewConfiguration(
             model=model,
             library=library,
             language="ja" if self.language == "ja" else "",
             host=host,
-            port=_free_port(host),
+            port=port,
             key_entry=hash_key(key) if key else "",
             folder=self._folder(),
         )
@@ -559,7 +564,7 @@ class _Setup:
                 self.tell("setup.link_later")
             elif self._is_ready(config, program):
                 self.tell("setup.page")
-                show_link(config, is_system=is_service and os.geteuid() == 0)
+                anyio.run(show_link, config, is_service and os.geteuid() == 0)
                 if is_loopback(config.service.host):
                     self.tell("setup.page_here")
             for name, line in missing_programs().items():
@@ -570,8 +575,14 @@ class _Setup:
                 with suppress(KeyboardInterrupt):
                     program.wait()
         finally:
-            if program is not None:
-                _end(program)
+            # It may have had Ctrl-C as well.
+            if program is not None and program.poll() is None:
+                program.send_signal(signal.SIGINT)
+                try:
+                    program.wait(_ENDED_WITHIN_S)
+                except subprocess.TimeoutExpired:
+                    program.kill()
+                    program.wait()
 
     def _is_ready(self, config: Config, program: subprocess.Popen[bytes] | None) -> bool:
         """Wait until the service answers that it is ready; returns False, and says so, if it does not in time."""
@@ -645,27 +656,6 @@ class _Setup:
 def _undone(folder: Path) -> Path:
     """Return the name of a folder while it is removed; half a folder would look as if its owner had changed it."""
     return folder.with_name(f".{folder.name}.undone")
-
-
-def _free_port(host: str) -> int:
-    """Return the first port of a few that nothing listens on; the first one if all are taken."""
-    for port in _PORTS:
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            return port
-    return _PORTS[0]
-
-
-def _end(program: subprocess.Popen[bytes]) -> None:
-    """Stop a process that may have had Ctrl-C as well, and wait for its end."""
-    if program.poll() is None:
-        program.send_signal(signal.SIGINT)
-        try:
-            program.wait(_ENDED_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            program.kill()
-            program.wait()
 
 
 app = typer.Typer()
