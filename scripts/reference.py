@@ -22,7 +22,7 @@ from rkllm_mcp.models.cards import ModelCard, list_models
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.sampling import OPTIONS, Api
 from rkllm_mcp.surfaces.cli.main import app
-from rkllm_mcp.surfaces.cli.options import examples, option_names, parameter_help, usage, value_name
+from rkllm_mcp.surfaces.cli.options import examples, parameter_help, typed_name, usage
 from rkllm_mcp.surfaces.http.app import ROUTES
 from rkllm_mcp.surfaces.http.errors import NOT_OFFERED, OLLAMA
 from rkllm_mcp.toolcalls.formats import SYNTAXES
@@ -160,9 +160,8 @@ def _commands(command: Any, context: Any, path: str) -> Iterator[str]:
     yield str(command.help or "").split("\f")[0].strip()
     typed = [f"    $ {line}" for line in examples(path, children)]
     yield "\n".join([f"    {usage(command, path)}", "", *typed]).rstrip()
-    rows = [(f"`{value_name(argument)}`", parameter_help(argument, ENGLISH)) for argument in arguments]
-    own = (option for option in options if "--help" not in option.opts)
-    rows += [(f"`{option_names(option)}`", parameter_help(option, ENGLISH)) for option in own]
+    own = [*arguments, *(option for option in options if "--help" not in option.opts)]
+    rows = [(f"`{typed_name(parameter)}`", parameter_help(parameter, ENGLISH)) for parameter in own]
     if rows:
         yield _table(("", "meaning"), rows)
     for name in children:

@@ -16,16 +16,16 @@ _VERSION_MARK = {"npm": "@", "pypi": "=="}
 _FOLDER = "FOLDER"
 
 
-@cache
-def _entries() -> tuple[dict[str, Any], ...]:
-    return tuple(json.loads(Path(__file__).with_name("gallery.json").read_text("utf-8"))["servers"])
+_ENTRIES: tuple[dict[str, Any], ...] = tuple(
+    json.loads(Path(__file__).with_name("gallery.json").read_text("utf-8"))["servers"]
+)
 
 
 @cache
 def gallery() -> tuple[dict[str, Any], ...]:
     """Return the servers, as a person and the page see them."""
     servers: list[dict[str, Any]] = []
-    for entry in _entries():
+    for entry in _ENTRIES:
         server, meta = entry["server"], entry["_meta"][_META]
         if "table" in meta:
             command = [meta["table"]["command"], *meta["table"]["args"]]
@@ -64,7 +64,7 @@ def server_table(name: str, folder: str | None, *, is_sandboxed: bool = True) ->
     if entry["needs_folder"] != (folder is not None):
         advice = f"name it: rkllm-mcp servers install {name} --folder PATH"
         raise UsageError(f"{name} works in a folder; {advice}" if folder is None else f"{name} takes no --folder")
-    metas = {entry["_meta"][_META]["short"]: entry["_meta"][_META] for entry in _entries()}
+    metas = {entry["_meta"][_META]["short"]: entry["_meta"][_META] for entry in _ENTRIES}
     if changes := metas[name].get("table"):
         return {"name": name, **changes}
     command = [folder if word == _FOLDER and folder else word for word in entry["command"]]

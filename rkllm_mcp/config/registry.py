@@ -94,8 +94,22 @@ def read_servers(content: Any) -> tuple[RegistryServer, ...]:
             if is_web and remote.get("type") == "streamable-http":
                 url, headers = address, _values(remote.get("headers"))
                 break
-        if not url:
-            command, environment = _package(server)
+        for package in map(as_mapping, as_list(server.get("packages")) if not url else ()):
+            runner = _RUNNERS.get(_text(package, "registryType"))
+            identifier, version = _text(package, "identifier"), _text(package, "version")
+            is_local = as_mapping(package.get("transport")).get("type", "stdio") == "stdio"
+            is_named = _IDENTIFIER.fullmatch(identifier) and _VERSION.fullmatch(version)
+            if runner is None or not is_local or not is_named:
+                continue
+            words = [*runner[0], f"{identifier}{runner[1]}{version}"]
+            # The arguments that have a value or must have one, which the reader of the command fills in.
+            for argument in map(as_mapping, as_list(package.get("packageArguments"))):
+                value = _text(argument, "value")
+                if value or argument.get("isRequired") is True:
+                    words += filter(None, [_text(argument, "name")])
+                    words.append(value or (_text(argument, "valueHint") or "VALUE").upper())
+            command, environment = shlex.join(words), _values(package.get("environmentVariables"))
+            break
         short = _UNNAMELY.sub("-", name.rpartition("/")[2]).strip("-.")[:64] or "server"
         title = _text(server, "title") or name.rpartition("/")[2]
         about = title, _text(server, "description"), _text(server, "version")
@@ -107,26 +121,6 @@ def next_cursor(content: Any) -> str:
     """Return the cursor of the next page; empty at the end."""
     metadata = as_mapping(as_mapping(content).get("metadata"))
     return _text(metadata, "nextCursor") or _text(metadata, "next_cursor")
-
-
-def _package(server: Mapping[str, Any]) -> tuple[str, tuple[RegistryValue, ...]]:
-    for package in map(as_mapping, as_list(server.get("packages"))):
-        runner = _RUNNERS.get(_text(package, "registryType"))
-        identifier, version = _text(package, "identifier"), _text(package, "version")
-        is_local = as_mapping(package.get("transport")).get("type", "stdio") == "stdio"
-        if runner is None or not is_local:
-            continue
-        if not _IDENTIFIER.fullmatch(identifier) or not _VERSION.fullmatch(version):
-            continue
-        words = [*runner[0], f"{identifier}{runner[1]}{version}"]
-        # The arguments that have a value or must have one, which the reader of the command fills in.
-        for argument in map(as_mapping, as_list(package.get("packageArguments"))):
-            value = _text(argument, "value")
-            if value or argument.get("isRequired") is True:
-                words += [name] if (name := _text(argument, "name")) else []
-                words.append(value or (_text(argument, "valueHint") or "VALUE").upper())
-        return shlex.join(words), _values(package.get("environmentVariables"))
-    return "", ()
 
 
 def _values(entries: Any) -> tuple[RegistryValue, ...]:

@@ -125,29 +125,6 @@ def private_names(config: Config, machine: Machine) -> frozenset[str]:
     return frozenset(name for name in private if len(name) > 2 and name.lower() not in common)
 
 
-def describe_board(config: Config, machine: Machine) -> dict[str, Any]:
-    """Return what the report says of the machine, before anything is measured."""
-    soc, model = npu.soc_of(machine), chosen_model(config)
-    driver = npu.driver_version(machine)
-    hottest = system.hottest(machine)
-    total, free = (system.memory_bytes(machine, name) for name in ("MemTotal", "MemAvailable"))
-    return {
-        "name": (machine.strings("proc/device-tree/model") or ("a machine that is not a board",))[0],
-        "soc": soc.name if soc else None,
-        "npu_cores": soc.npu_cores if soc else None,
-        "kernel": machine.text("proc/sys/kernel/osrelease"),
-        "driver": ".".join(map(str, driver)) if driver else None,
-        "cpus": len(os.sched_getaffinity(0)),
-        "cpus_of_runtime": config.runtime.cpus or "the library's own choice",
-        "memory_gib": round(total / 2**30, 1) if total else None,
-        "memory_free_gib": round(free / 2**30, 1) if free else None,
-        "npu_clocks": [str(clock) for clock in npu.npu_clocks(machine)],
-        "celsius": round(hottest[1]) if hottest else None,
-        "model": model.name if is_catalogued(model.name) else "a model that is not in the catalogue",
-        "model_gib": round(model.file.stat().st_size / 2**30, 2) if model.file.is_file() else None,
-    }
-
-
 @dataclass
 class BoardReport:
     """A report that grows by parts, in the files ``FOLDER/rkllm-mcp-report.json`` and ``.md``."""
@@ -183,8 +160,26 @@ class BoardReport:
         """
         machine = Machine()
         report = cls(config, folder, private_names(config, machine))
-        here = _cleaned(describe_board(config, machine), report.names)
-        emulated = chosen_model(config).card.emulated or config.runtime.library == EMULATOR
+        soc, model = npu.soc_of(machine), chosen_model(config)
+        driver, hottest = npu.driver_version(machine), system.hottest(machine)
+        total, free = (system.memory_bytes(machine, name) for name in ("MemTotal", "MemAvailable"))
+        board = {
+            "name": (machine.strings("proc/device-tree/model") or ("a machine that is not a board",))[0],
+            "soc": soc.name if soc else None,
+            "npu_cores": soc.npu_cores if soc else None,
+            "kernel": machine.text("proc/sys/kernel/osrelease"),
+            "driver": ".".join(map(str, driver)) if driver else None,
+            "cpus": len(os.sched_getaffinity(0)),
+            "cpus_of_runtime": config.runtime.cpus or "the library's own choice",
+            "memory_gib": round(total / 2**30, 1) if total else None,
+            "memory_free_gib": round(free / 2**30, 1) if free else None,
+            "npu_clocks": [str(clock) for clock in npu.npu_clocks(machine)],
+            "celsius": round(hottest[1]) if hottest else None,
+            "model": model.name if is_catalogued(model.name) else "a model that is not in the catalogue",
+            "model_gib": round(model.file.stat().st_size / 2**30, 2) if model.file.is_file() else None,
+        }
+        here = _cleaned(board, report.names)
+        emulated = model.card.emulated or config.runtime.library == EMULATOR
         report.values = {
             "format": FORMAT,
             "rkllm_mcp": __version__,
@@ -215,7 +210,17 @@ class BoardReport:
         spent = result["seconds"]
         problem, log = "", ()
         try:
-            getattr(self, f"_{name}")(result, on_step)
+            match name:
+                case "doctor":
+                    findings = [asdict(finding) for finding in diagnose(self.config) if finding.name in _SHOWN_CHECKS]
+                    shown = [{key: finding[key] for key in ("name", "status", "found")} for finding in findings]
+                    result |= {"findings": shown, "servers": len(self.config.active_servers)}
+                case "probe":
+                    self._probe(result, on_step)
+                case "bench":
+                    anyio.run(self._bench, result, on_step)
+                case _:
+                    anyio.run(self._trial, result, on_step)
         except RkllmMcpError as error:
             problem, log = str(error), error.last_lines if isinstance(error, WorkerDiedError) else ()
         except OSError as error:
@@ -249,11 +254,6 @@ class BoardReport:
                 f"the report cannot be written to {self.folder} ({error.strerror}); name another folder with --out"
             ) from None
 
-    def _doctor(self, result: dict[str, Any], _on_step: OnStep) -> None:
-        findings = [asdict(finding) for finding in diagnose(self.config) if finding.name in _SHOWN_CHECKS]
-        result["findings"] = [{key: finding[key] for key in ("name", "status", "found")} for finding in findings]
-        result["servers"] = len(self.config.active_servers)
-
     def _probe(self, result: dict[str, Any], on_step: OnStep) -> None:
         profile, _ = probe_runtime(self.config, on_step)
         self.values["emulated"] = self.values["emulated"] or profile.emulated
@@ -262,8 +262,8 @@ class BoardReport:
         facts = {name: fact for name, fact in profile.facts.items() if name in FACTS and name != "first_tokens"}
         result |= {"facts": facts, "unsettled": dict(profile.unsettled)}
 
-    def _bench(self, result: dict[str, Any], on_step: OnStep) -> None:
-        report = anyio.run(lambda: measure(self.config, on_step=on_step))
+    async def _bench(self, result: dict[str, Any], on_step: OnStep) -> None:
+        report = await measure(self.config, on_step=on_step)
         self.values["emulated"] = self.values["emulated"] or report.machine.emulated
         values = asdict(report)
         sections = ("loading", "lengths", "delivery", "busy", "prompts", "dialogue", "notes")
@@ -273,25 +273,20 @@ class BoardReport:
         hottest = system.hottest(Machine())
         result["celsius_after"] = round(hottest[1]) if hottest else None
 
-    def _trial(self, result: dict[str, Any], on_step: OnStep) -> None:
+    async def _trial(self, result: dict[str, Any], on_step: OnStep) -> None:
         tasks = read_six()
         keys = [*tasks][:: len(tasks) // TRIAL_TASKS]
         outcomes = {entry["key"]: TrialOutcome(**entry) for entry in result.pop("outcomes", [])}
-
-        async def ask_all() -> None:
+        try:
             async with open_trial(self.config) as app:
                 for number, key in enumerate(keys, 1):
                     if key in outcomes:
                         continue
                     if self.is_over_time:
-                        return
+                        break
                     on_step(f"task {number} of {len(keys)}")
-                    task = tasks[key]
-                    outcomes[key] = await ask(app, app.new_conversation(), task, 0, TrialProgress())
+                    outcomes[key] = await ask(app, app.new_conversation(), tasks[key], 0, TrialProgress())
                     outcomes[key].key = key
-
-        try:
-            anyio.run(ask_all)
         finally:
             remaining = len(keys) - len(outcomes)
             result["outcomes"] = [asdict(outcome) for outcome in outcomes.values()]

@@ -15,7 +15,7 @@ import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,22 +91,19 @@ def _time_pattern(kind: str, text: str, began: datetime) -> str:
     """Return the pattern of a time or a day, as it is where the trial began; ``text`` says which."""
     here = began.astimezone(zoneinfo.ZoneInfo(ZONE))
     today = here.date()
+    moments: list[datetime] = []
     match kind:
         case "now":  # between ``began`` and ten minutes later, in the time zone of ``text``
             there = began.astimezone(zoneinfo.ZoneInfo(text or ZONE))
-            return "|".join(_time_of_day(there + timedelta(minutes=late)) for late in range(10))
+            moments = [there + timedelta(minutes=late) for late in range(10)]
         case "time":  # a time of one zone in another
             clock, source, target = text.split()
             hour, minute = map(int, clock.split(":"))
             there = began.astimezone(zoneinfo.ZoneInfo(source)).replace(hour=hour, minute=minute)
-            return _time_of_day(there.astimezone(zoneinfo.ZoneInfo(target)))
-        case "date":  # in so many days
-            return _date(today + timedelta(days=int(text or 0)))
+            moments = [there.astimezone(zoneinfo.ZoneInfo(target))]
         case "weekday":
             day = today + timedelta(days=int(text or 0))
             return f"{'月火水木金土日'[day.weekday()]}曜|{day:%A}"
-        case "coming":  # the next day that is this day of the week
-            return _date(today + timedelta(days=(int(text) - today.weekday() - 1) % 7 + 1))
         case "until":  # the number of days
             month, day_of_month = map(int, text.split("-"))
             return rf"(?<!\d){(today.replace(month=month, day=day_of_month) - today).days}(?!\d)"
@@ -114,26 +111,23 @@ def _time_pattern(kind: str, text: str, began: datetime) -> str:
             return f"{here:%B}|{here.month}月"
         case "half":
             return "午後" if here.hour >= 12 else "午前"
+        case "date" | "coming":  # in so many days, or the next day that is this day of the week
+            days = int(text or 0) if kind == "date" else (int(text) - today.weekday() - 1) % 7 + 1
+            day = today + timedelta(days=days)
+            months, number = rf"(?:{day:%B}|{day:%b})\.?", rf"0?{day.day}(?:st|nd|rd|th)?"
+            return (
+                rf"{months} {number}\b|\b{number} (?:of )?{months}|{day:%Y-%m-%d}|(?<!\d)0?{day.month}月0?{day.day}日"
+                rf"|(?<!\d){day.month}/{day.day}(?!\d)"
+            )
         case _:
             raise KeyError(kind)
-
-
-def _time_of_day(moment: datetime) -> str:
     forms: list[str] = []
-    for hour in {moment.hour, moment.hour % 12 or 12}:
-        forms += [rf"\b0?{hour}:{moment.minute:02d}", rf"(?<!\d)0?{hour}時0?{moment.minute}分"]
-        if moment.minute == 0:
-            forms += [rf"(?<!\d){hour}時(?!\d)", rf"\b{hour} ?[ap]\.?m"]
+    for moment in moments:
+        for hour in {moment.hour, moment.hour % 12 or 12}:
+            forms += [rf"\b0?{hour}:{moment.minute:02d}", rf"(?<!\d)0?{hour}時0?{moment.minute}分"]
+            if moment.minute == 0:
+                forms += [rf"(?<!\d){hour}時(?!\d)", rf"\b{hour} ?[ap]\.?m"]
     return "|".join(forms)
-
-
-def _date(day: date) -> str:
-    months = rf"(?:{day:%B}|{day:%b})\.?"
-    number = rf"0?{day.day}(?:st|nd|rd|th)?"
-    return (
-        rf"{months} {number}\b|\b{number} (?:of )?{months}|{day:%Y-%m-%d}|(?<!\d)0?{day.month}月0?{day.day}日"
-        rf"|(?<!\d){day.month}/{day.day}(?!\d)"
-    )
 
 
 def has_argument(turn: TrialTurn, arguments: Mapping[str, Any]) -> bool:

@@ -154,25 +154,24 @@ class _Child:
                 self.connection.settimeout(max(0.001, deadline.left_s))
                 received = self.connection.recv(_RECEIVE_BYTES)
                 if not received:
-                    raise _LostError(self._obituary(), hung=False)
+                    break
                 self.received += received
         except TimeoutError:
             self.process.kill()
             raise _LostError(f"hung: no end within {timeout_s:g} s", hung=True) from None
         except OSError:
-            raise _LostError(self._obituary(), hung=False) from None
+            pass  # as when it ends the connection
+        if b"\n" not in self.received:
+            try:
+                code = self.process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise _LostError("crashed: its process broke the connection", hung=False) from None
+            how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+            reason = ", ".join([f"crashed: {how}", *self.complaints()[-1:]])
+            raise _LostError(reason, hung=False)
         line, _, self.received = self.received.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
-
-    def _obituary(self) -> str:
-        try:
-            code = self.process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return "crashed: its process broke the connection"
-        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-        complaints = self.complaints()
-        return f"crashed: {how}, {complaints[-1]}" if complaints else f"crashed: {how}"
 
     def complaints(self) -> list[str]:
         """The error lines that the runtime printed last, each once, oldest first."""

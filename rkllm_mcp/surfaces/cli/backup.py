@@ -186,7 +186,15 @@ def _copy(path: Path, file: int, scratch: Path) -> Path:
     return copy
 
 
-def extract_backup(source: Path, target: Path) -> dict[str, Any]:
+class _Manifest(BaseModel):
+    """The first file of an archive."""
+
+    format: int
+    version: str
+    models: list[str]
+
+
+def extract_backup(source: Path, target: Path) -> _Manifest:
     """Extract an archive into an empty folder and return its manifest.
 
     Raises:
@@ -197,9 +205,14 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
             gzip.open(source) as content,
             tarfile.open(fileobj=cast("IO[bytes]", _BoundedReads(content)), mode="r:") as archive,
         ):
-            manifest = _read_manifest(archive, archive.next())
-            if manifest["format"] != _FORMAT:
-                raise UsageError(f"{source} was written by rkllm-mcp {manifest['version']}; 'rkllm-mcp update' first")
+            first = archive.next()
+            is_manifest = first is not None and first.name == _MANIFEST and first.size <= _LONGEST_READ
+            written = archive.extractfile(first) if first is not None and is_manifest else None
+            if written is None:
+                raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' (it has no manifest)")
+            manifest = _Manifest.model_validate_json(written.read())
+            if manifest.format != _FORMAT:
+                raise UsageError(f"{source} was written by rkllm-mcp {manifest.version}; 'rkllm-mcp update' first")
             while (member := archive.next()) is not None:
                 if member.size + _FREE_BYTES > shutil.disk_usage(target).free:
                     problem = f"{source} unpacks to more than {target.parent} has room for"
@@ -220,6 +233,11 @@ def extract_backup(source: Path, target: Path) -> dict[str, Any]:
             return manifest
     except OSError as error:
         raise UsageError(f"{source} cannot be read ({error.strerror or error})") from None
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        damage = f"its manifest is damaged: {where}: {problem['msg']}" if where else "its manifest is damaged"
+        raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({damage})") from None
     except (tarfile.TarError, EOFError, ValueError, KeyError, zlib.error) as error:
         raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({error})") from None
 
@@ -236,29 +254,6 @@ class _BoundedReads:
         if not 0 <= size <= _LONGEST_READ:
             raise ValueError("a name in it is too long")
         return self._file.read(size)
-
-
-class _Manifest(BaseModel):
-    """The first file of an archive."""
-
-    format: int
-    version: str
-    models: list[str]
-
-
-def _read_manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None) -> dict[str, Any]:
-    is_manifest = member is not None and member.name == _MANIFEST and member.size <= _LONGEST_READ
-    content = archive.extractfile(member) if member is not None and is_manifest else None
-    if content is None:
-        raise ValueError("it has no manifest")
-    try:
-        return _Manifest.model_validate_json(content.read()).model_dump()
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"its manifest is damaged: {where}: {first['msg']}" if where else "its manifest is damaged"
-        ) from None
 
 
 def _replace_all(targets: Mapping[Path, Path]) -> None:
@@ -356,6 +351,6 @@ def restore_command(
             session.status(f"What was here before: {saved}")
         _replace_all(targets)
     session.status(f"Restored {len(targets)} files.")
-    for name in manifest["models"]:
+    for name in manifest.models:
         if name not in models_here:
             session.status(f"Model {name!r} is not here: rkllm-mcp models pull {name}")

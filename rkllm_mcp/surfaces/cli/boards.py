@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -300,7 +301,15 @@ async def update_command(
     for number, name in enumerate(chosen):
         session.status(f"{name}: updating …")
         problem = ""
-        if code := await to_thread.run_sync(_run_at, boards[name], _UPDATE):
+        words = ["sh", "-c", _UPDATE]
+        if not _is_here(boards[name]):
+            if shutil.which("ssh") is None:
+                raise UsageError("ssh is not installed; run 'rkllm-mcp update --restart' on each board in turn")
+            host = boards[name].ssh or urlsplit(f"//{boards[name].address}").hostname or ""
+            # With a terminal, sudo there can ask for a password; a host's name is never read as an option.
+            words = ["ssh", *(["-t"] if sys.stdin.isatty() else []), "--", host, _UPDATE]
+        run = partial(subprocess.run, words, check=False, stdout=sys.stderr)
+        if code := (await to_thread.run_sync(run)).returncode:
             problem = f"'rkllm-mcp update --restart' ended with exit code {code}"
         until = anyio.current_time() + _BACK_S
         while True:
@@ -328,18 +337,6 @@ def _is_here(board: BoardSection) -> bool:
         probe.bind((host, 0))
         return True
     return False
-
-
-def _run_at(board: BoardSection, line: str) -> int:
-    """Run a line of a shell on a board, at this terminal, and return its exit code."""
-    words = ["sh", "-c", line]
-    if not _is_here(board):
-        host = urlsplit(f"//{board.address}").hostname or ""
-        # With a terminal, sudo there can ask for a password; a host's name is never read as an option.
-        words = ["ssh", *(["-t"] if sys.stdin.isatty() else []), "--", board.ssh or host, line]
-        if shutil.which("ssh") is None:
-            raise UsageError("ssh is not installed; run 'rkllm-mcp update --restart' on each board in turn")
-    return subprocess.run(words, check=False, stdout=sys.stderr).returncode
 
 
 def haproxy_configuration(config: Config, certificate: str | None = None) -> str:

@@ -6,7 +6,6 @@ import math
 import os
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -52,19 +51,6 @@ def _with_path(path: str, reason: str) -> str:
     return f"{path}{reason.removeprefix(name)}" if name and reason.startswith(f"{name} ") else f"{path}: {reason}"
 
 
-def _the_one(documents: Sequence[Facts], word: str) -> Mapping[str, Any]:
-    address = Path(_absolute(Path(word))).as_uri()
-    names = ("document_id", "title", "uri")
-    matching = [
-        document for document in documents if word in [document[name] for name in names] or document["uri"] == address
-    ]
-    if len(matching) == 1:
-        return matching[0]
-    if not matching:
-        raise UsageError(f"there is no document {word!r}; 'rkllm-mcp knowledge list --base NAME' shows them")
-    raise UsageError(f"several documents are called {word!r}; give the id of one")
-
-
 def _is_id(word: str) -> bool:
     try:
         return bool(uuid.UUID(word))
@@ -94,7 +80,8 @@ async def create_command(
     async with open_knowledge(session) as knowledge:
         created = await knowledge.call("create_knowledge_base", name=name, description=description)
         session.show(created, f"{created['knowledge_base_id']}\n", as_json=as_json)
-        if len(knowledge.bases_named(await knowledge.bases(), created["name"])) > 1:
+        names = [base["name"].casefold() for base in await knowledge.bases()]
+        if names.count(created["name"].casefold()) > 1:
             session.status("There is another knowledge base of this name; tell them apart by their ids.")
 
 
@@ -260,8 +247,21 @@ def remove_command(
             else:
                 base_id = await knowledge.base_id(base)
                 base_documents = (await knowledge.listing(base_id)).get("documents", [])
-                meant = base_documents if everything else [_the_one(base_documents, word) for word in names]
-                chosen = [document["document_id"] for document in meant]
+                chosen = [document["document_id"] for document in base_documents] if everything else []
+                for word in names:
+                    address = Path(_absolute(Path(word))).as_uri()
+                    matching = [
+                        document["document_id"]
+                        for document in base_documents
+                        if word in (document["document_id"], document["title"], document["uri"])
+                        or document["uri"] == address
+                    ]
+                    if not matching:
+                        advice = "'rkllm-mcp knowledge list --base NAME' shows them"
+                        raise UsageError(f"there is no document {word!r}; {advice}")
+                    if len(matching) > 1:
+                        raise UsageError(f"several documents are called {word!r}; give the id of one")
+                    chosen += matching
             for document_id in chosen:
                 removed = await knowledge.call("remove_document", document_id=document_id)
                 session.status(f"Removed {removed['title']}.")
@@ -289,7 +289,34 @@ def model_command(
     # Loads nothing of the hub before a download.
     sources = EmbedderSources()
     if not name:
-        _show_models(session, sources, as_json=as_json)
+        installed, chosen = sources.list_installed(), sources.chosen_name()
+        states = {**dict.fromkeys(installed, "downloaded"), chosen: "in use"}
+        rows: list[dict[str, Any]] = []
+        for card in CATALOGUE.values():
+            state = states.get(card.name) or ("recommended" if card.name == RECOMMENDED else "")
+            rows.append(
+                {
+                    "name": card.name,
+                    "state": state if card.is_fitting else "too large",
+                    "download_mb": card.download_mb,
+                    "memory_mb": card.memory_mb,
+                    "minutes": card.minutes,
+                    "description": card.text,
+                }
+            )
+        rows += [
+            {"name": installed_name, "state": states[installed_name]}
+            for installed_name in installed
+            if installed_name not in CATALOGUE
+        ]
+        columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
+        cells = [[session.terminal.word(str(row.get(column, ""))) for column in columns] for row in rows]
+        heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")
+        session.show(rows, session.terminal.table(heads, cells), as_json=as_json)
+        session.status(
+            "MINUTES are for 3,000 passages. Memory and minutes are estimates for an RK3588."
+            " 'rkllm-mcp knowledge model NAME' sets one up."
+        )
     elif remove:
         session.status(f"Removed {name}; {sources.remove(name) / _MB:.0f} MB became free.")
     elif name == _NO_MODEL:
@@ -305,33 +332,6 @@ def model_command(
         session.status(
             "The knowledge server uses it from its next start on; 'rkllm-mcp knowledge reindex' makes the vectors now."
         )
-
-
-def _show_models(session: Session, sources: EmbedderSources, *, as_json: bool) -> None:
-    installed, chosen = sources.list_installed(), sources.chosen_name()
-    states = {**dict.fromkeys(installed, "downloaded"), chosen: "in use"}
-    rows: list[dict[str, Any]] = []
-    for card in CATALOGUE.values():
-        state = states.get(card.name) or ("recommended" if card.name == RECOMMENDED else "")
-        rows.append(
-            {
-                "name": card.name,
-                "state": state if card.is_fitting else "too large",
-                "download_mb": card.download_mb,
-                "memory_mb": card.memory_mb,
-                "minutes": card.minutes,
-                "description": card.text,
-            }
-        )
-    rows += [{"name": name, "state": states[name]} for name in installed if name not in CATALOGUE]
-    columns = ("name", "state", "download_mb", "memory_mb", "minutes", "description")
-    cells = [[session.terminal.word(str(row.get(column, ""))) for column in columns] for row in rows]
-    heads = ("NAME", "STATE", "MB", "MEMORY", "MINUTES", "DESCRIPTION")
-    session.show(rows, session.terminal.table(heads, cells), as_json=as_json)
-    session.status(
-        "MINUTES are for 3,000 passages. Memory and minutes are estimates for an RK3588."
-        " 'rkllm-mcp knowledge model NAME' sets one up."
-    )
 
 
 @command(app, "reindex")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
-from rkllm_mcp.app.environment import ToolEnvironment
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_knowledge
@@ -19,6 +18,9 @@ from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutEr
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.options import require_mcp
 from rkllm_mcp.surfaces.invocation import Session
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
 
 Facts: TypeAlias = dict[str, Any]
 
@@ -39,18 +41,9 @@ LISTING = "'rkllm-mcp knowledge list' shows them"
 class Knowledge:
     """Connection to the knowledge server."""
 
-    def __init__(self, environment: ToolEnvironment, session: Session) -> None:
-        (self._server,) = environment.toolbox.connections
+    def __init__(self, server: AnyToolServer, session: Session) -> None:
+        self._server = server
         self._session = session
-
-    async def available(self) -> None:
-        """Wait until it can be asked; a ServerUnavailableError if it cannot."""
-        try:
-            await self._server.available()
-        except ServerUnavailableError as error:
-            # Add the reason, such as a missing library, so that it is visible without starting the server by hand.
-            last_line = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
-            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{last_line}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
         """Call a tool and return its structured result; a failure is a ToolboxError with the server's message."""
@@ -72,7 +65,11 @@ class Knowledge:
 
     async def base_id(self, id_or_name: str) -> str:
         """Return the id of the base with this id or name, the only one for an empty name, or raise a UsageError."""
-        matching = self.bases_named(await self.bases(), id_or_name)
+        matching = [
+            base
+            for base in await self.bases()
+            if id_or_name in ("", base["knowledge_base_id"]) or base["name"].casefold() == id_or_name.casefold()
+        ]
         if len(matching) == 1:
             return matching[0]["knowledge_base_id"]
         if not matching:
@@ -132,15 +129,6 @@ class Knowledge:
             answer = await self.call(tool, **arguments, **part)
         return answer
 
-    @staticmethod
-    def bases_named(bases: Sequence[Facts], id_or_name: str) -> list[Facts]:
-        """Those of an id or a name; all of them for none."""
-        return [
-            b
-            for b in bases
-            if id_or_name in ("", b["knowledge_base_id"]) or b["name"].casefold() == id_or_name.casefold()
-        ]
-
 
 def knowledge_server(config: Config) -> ServerConfig:
     """The server that the commands speak to: the configuration's first that is one, else one of our own."""
@@ -155,9 +143,13 @@ def own_knowledge_server() -> ServerConfig:
 
 
 @asynccontextmanager
-async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
-    """Connect the knowledge server."""
-    config = session.config()
+async def open_knowledge(session: Session, config: Config | None = None) -> AsyncGenerator[Knowledge, None]:
+    """Connect the knowledge server of a configuration, by default that of the session.
+
+    Raises:
+        ServerUnavailableError: it cannot be asked.
+    """
+    config = config or session.config()
     require_mcp(config)
     # A command names its tool; the limits on tools listed for a model do not apply.
     server = knowledge_server(config).model_copy(
@@ -166,6 +158,12 @@ async def open_knowledge(session: Session) -> AsyncGenerator[Knowledge, None]:
     async with open_tools(config.model_copy(update={"servers": (server,)})) as environment:
         await environment.toolbox.wait_until_connected()
         async with environment.toolbox.attending(session.tokens):
-            knowledge = Knowledge(environment, session)
-            await knowledge.available()
-            yield knowledge
+            (connection,) = environment.toolbox.connections
+            try:
+                await connection.available()
+            except ServerUnavailableError as error:
+                # Add the reason, such as a missing library, so that it is visible without starting the server by hand.
+                last_line = "".join(f" It said: {line}" for line in connection.notes.shown()[-1:])
+                problem = f"Failed to connect to the knowledge server: {error}{last_line}"
+                raise ServerUnavailableError(problem) from error
+            yield Knowledge(connection, session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cache, wraps
+from functools import wraps
 from importlib.resources import files
 from inspect import iscoroutinefunction
 from shutil import get_terminal_size
@@ -75,9 +75,12 @@ def server_names(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def value_name(argument: Any) -> str:
-    """Return the word for the value of an argument."""
-    return str(argument.metavar or argument.name.upper())
+def typed_name(parameter: Any) -> str:
+    """Return how an argument or option is typed: the word for its value, after the names of an option."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value
 
 
 def usage(command: Any, path: str) -> str:
@@ -85,18 +88,12 @@ def usage(command: Any, path: str) -> str:
     words = [path, "[OPTIONS]"]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            name = value_name(parameter)
+            name = typed_name(parameter)
             if not name.startswith("["):
                 name += "…" if parameter.nargs == -1 else ""
                 name = name if parameter.required else f"[{name}]"
             words.append(name)
     return " ".join([*words, *(["COMMAND …"] if getattr(command, "commands", {}) else [])])
-
-
-def option_names(parameter: Any) -> str:
-    """Return how an option is typed: its names, and the word for its value."""
-    value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
-    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value
 
 
 def parameter_help(parameter: Any, texts: Catalogue) -> str:
@@ -125,7 +122,7 @@ def help_text(command: Any, path: str, terminal: Terminal) -> str:
     groups: dict[str, list[tuple[str, str]]] = {}
     for parameter in command.params:
         is_argument = parameter.param_type_name == "argument"
-        name = value_name(parameter) if is_argument else option_names(parameter)
+        name = typed_name(parameter)
         groups.setdefault("Arguments" if is_argument else "Options", []).append(
             (name, parameter_help(parameter, texts))
         )
@@ -157,19 +154,16 @@ def prepare_help(command: Any) -> None:
         prepare_help(inner)
 
 
-@cache
-def _all_examples() -> Mapping[str, Sequence[str]]:
-    return parse_toml(files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8"))
-
-
 def examples(command_path: str, commands: Iterable[str] = ()) -> Sequence[str]:
     """Return the examples of a command, such as ``rkllm-mcp models pull``.
 
     A group without any has the first one of each of its ``commands``.
     """
+    text = files("rkllm_mcp.surfaces.cli").joinpath("examples.toml").read_text("utf-8")
+    of_commands: Mapping[str, Sequence[str]] = parse_toml(text)
     program, _, words = command_path.partition(" ")
-    if not (lines := _all_examples().get(words or program, ())):
-        lines = [line for name in commands for line in _all_examples().get(f"{words} {name}", ())[:1]][:_GROUP_EXAMPLES]
+    if not (lines := of_commands.get(words or program, ())):
+        lines = [line for name in commands for line in of_commands.get(f"{words} {name}", ())[:1]][:_GROUP_EXAMPLES]
     return [line.strip() for line in lines]
 
 

@@ -85,7 +85,12 @@ def read_question(
     piped = ""
     if "-" in words or (is_piped and "-" not in files):
         piped = text_of(_read_standard_input(session, language), "")
-    question = _question(words, piped) if words else piped
+    question = piped
+    # Alone, - is the text itself; beside words it is a part of its own.
+    if words and list(words) != ["-"]:
+        fenced = f"\n\n{_fence(piped)}\n\n" if piped.strip() else ""
+        question = " ".join(fenced if word == "-" else word for word in words)
+        question = re.sub(r" *(\n\n) *", r"\1", question).strip() if fenced else question
     try:
         question.encode("utf-8")
     except UnicodeEncodeError:
@@ -96,15 +101,6 @@ def read_question(
         parts.append(_fence(piped))
     has_mention = any("@" in text for text in (*parts, piped if words else ""))
     return CommandQuestion("\n\n".join([*parts, question]), not has_mention, tuple(pictures))
-
-
-def _question(words: Sequence[str], piped: str) -> str:
-    """Return the words as one question; alone, ``-`` is the text itself, beside words it is a part of its own."""
-    if list(words) == ["-"]:
-        return piped
-    fenced = f"\n\n{_fence(piped)}\n\n" if piped.strip() else ""
-    text = " ".join(fenced if word == "-" else word for word in words)
-    return re.sub(r" *(\n\n) *", r"\1", text).strip() if fenced else text
 
 
 def _fence(text: str) -> str:
@@ -202,23 +198,17 @@ def _text_of(data: bytes, name: str, session: Session) -> str:
 
 
 async def _read_document(data: bytes, name: str, session: Session) -> str:
-    from rkllm_mcp.app.tools import open_tools
-    from rkllm_mcp.surfaces.cli.knowledge_client import Knowledge, own_knowledge_server
+    from rkllm_mcp.surfaces.cli.knowledge_client import open_knowledge
 
     where = name or "standard input"
     # A server of its own, which stores nothing: reading needs none of the configuration.
-    async with open_tools(Config().model_copy(update={"servers": (own_knowledge_server(),)})) as environment:
-        await environment.toolbox.wait_until_connected()
-        async with environment.toolbox.attending({}):
-            reader = Knowledge(environment, session)
-            await reader.available()
-            try:
-                read = await reader.send("read_document", data, name or "input")
-            except ToolboxError as error:
-                sentence = str(error)
-                raise UsageError(
-                    sentence if sentence.startswith(f"{where} ") else f"{where} cannot be read: {sentence}"
-                ) from None
+    async with open_knowledge(session, Config()) as reader:
+        try:
+            read = await reader.send("read_document", data, name or "input")
+        except ToolboxError as error:
+            sentence = str(error)
+            is_whole = sentence.startswith(f"{where} ")
+            raise UsageError(sentence if is_whole else f"{where} cannot be read: {sentence}") from None
     for warning in read.get("warnings", []):
         session.status(f"Note: {where}: {warning}")
     return str(read.get("text", ""))

@@ -31,7 +31,7 @@ from rkllm_mcp.events import (
 )
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import ToolSpec, as_mapping
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, DiscardEvents
 from rkllm_mcp.surfaces.cli.attached import Alone, attached_lines, service_to_use
 from rkllm_mcp.surfaces.cli.options import argument, command, flag, in_loop, option, tool_named
 from rkllm_mcp.surfaces.cli.question import CommandQuestion, read_named_file, read_question
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from rkllm_mcp.messages import Conversation
     from rkllm_mcp.surfaces.chat.remote import ChatHost
     from rkllm_mcp.surfaces.running_service import RunningService
-    from rkllm_mcp.toolcalls.detector import Detector
 
 
 def show_json(event: Event) -> None:
@@ -60,20 +59,6 @@ def show_json(event: Event) -> None:
 
 
 _READ_BYTES = 4096
-
-
-def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str) -> Detector:
-    from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
-    from rkllm_mcp.toolcalls.formats import SYNTAXES
-
-    modes = get_args(ThinkingMode)
-    if thinking not in modes:
-        raise UsageError(f"there is no thinking mode {thinking!r}; allowed are {', '.join(modes)}")
-    for name in syntaxes:
-        if name not in SYNTAXES:
-            syntax_names = f"there are {', '.join(SYNTAXES)}{did_you_mean(name, SYNTAXES)}"
-            raise UsageError(f"there is no syntax {name!r}; {syntax_names}")
-    return Detector(tools, tuple(syntaxes) or None, thinking=cast("ThinkingMode", thinking))
 
 
 def read_tools(path: Path) -> tuple[ToolSpec, ...]:
@@ -113,12 +98,8 @@ def _print(events: Sequence[DetectorEvent]) -> None:
         record = event_to_dict(event)
         if isinstance(event, ToolCallDetected):
             record = {key: getattr(event, key) for key in ("kind", "name", "arguments", "raw", "repaired")}
-        _print_line(record)
-
-
-def _print_line(value: dict[str, Any]) -> None:
-    sys.stdout.write(f"{to_json(value)}\n")
-    sys.stdout.flush()
+        sys.stdout.write(f"{to_json(record)}\n")
+        sys.stdout.flush()
 
 
 # An answer that a limit cut is an answer; a line says so.
@@ -239,7 +220,7 @@ async def _open_host(
 
 
 @dataclass(frozen=True)
-class _ShownStatus:
+class _ShownStatus(DiscardEvents):
     """A sink that shows events at once."""
 
     show: Callable[[Event], None]
@@ -248,9 +229,6 @@ class _ShownStatus:
         """Show the events."""
         for event in batch:
             self.show(event)
-
-    async def drain(self) -> None:
-        """Return at once."""
 
 
 app = typer.Typer()
@@ -392,28 +370,38 @@ def detect_command(
     """Feed standard input to a detector and print its events, each as soon as it is certain."""
     if not session.quiet and sys.stdin.isatty():
         session.status("Paste what the model wrote, then Ctrl-D.")
-    if tools is None or explain:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-        if tools is None:
-            from rkllm_mcp.toolcalls.resolve import names_in
+    from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
+    from rkllm_mcp.toolcalls.formats import SYNTAXES
 
-            # A tool of every name that a call may have; without any tool nothing would be looked for.
-            names = names_in(text) or ("any",)
-            declared = tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
-        else:
-            declared = read_tools(Path(tools).expanduser())
-        detector = _detector(syntax or (), declared, thinking)
+    modes = get_args(ThinkingMode)
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if tools is None or explain else None
+    if tools is not None:
+        declared = read_tools(Path(tools).expanduser())
+    else:
+        from rkllm_mcp.toolcalls.resolve import names_in
+
+        # A tool of every name that a call may have; without any tool nothing would be looked for.
+        names = names_in(text or "") or ("any",)
+        declared = tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
+    if thinking not in modes:
+        raise UsageError(f"there is no thinking mode {thinking!r}; allowed are {', '.join(modes)}")
+    for name in syntax or ():
+        if name not in SYNTAXES:
+            syntax_names = f"there are {', '.join(SYNTAXES)}{did_you_mean(name, SYNTAXES)}"
+            raise UsageError(f"there is no syntax {name!r}; {syntax_names}")
+    syntaxes, mode = tuple(syntax or ()) or None, cast("ThinkingMode", thinking)
+    detector = Detector(declared, syntaxes, thinking=mode)
+    if text is not None:
         _print([*detector.feed(text), *detector.finish()])
-        if explain:
-            from rkllm_mcp.toolcalls.detector import ThinkingMode
-            from rkllm_mcp.toolcalls.explain import explain as explanations_of
+    else:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
+            _print(detector.feed(decoder.decode(piece)))
+        _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
+    if explain:
+        from rkllm_mcp.toolcalls.explain import explain as explanations_of
 
-            mode = cast("ThinkingMode", thinking)
-            for explanation in explanations_of(text, declared, tuple(syntax or ()) or None, mode):
-                _print_line({"kind": "why", "text": explanation.text, "why": explanation.why})
-        return
-    detector = _detector(syntax or (), read_tools(Path(tools).expanduser()), thinking)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
-        _print(detector.feed(decoder.decode(piece)))
-    _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
+        for explanation in explanations_of(text or "", declared, syntaxes, mode):
+            line = to_json({"kind": "why", "text": explanation.text, "why": explanation.why})
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()

@@ -27,7 +27,7 @@ from rkllm_mcp.schedules.runner import (
 )
 from rkllm_mcp.surfaces.cli.files import read_export
 from rkllm_mcp.surfaces.cli.options import AsJson, Yes, argument, command, flag, in_loop, may_proceed, option
-from rkllm_mcp.surfaces.invocation import Session
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.running_service import service_for
 from rkllm_mcp.surfaces.tables import schedule_lines, schedule_table
 from rkllm_mcp.surfaces.terminal import printable
@@ -69,7 +69,7 @@ async def list_command(session: Session, as_json: AsJson = False) -> None:
 
 
 @command(app, "add")
-def add_command(
+async def add_command(
     session: Session,
     words: Annotated[str, argument("When and what, in one sentence; with --rule only what.", "SENTENCE")],
     rule: Annotated[
@@ -91,38 +91,34 @@ def add_command(
     """Make a schedule of a sentence, after its rule and its next three times were shown."""
     config = session.config()
     where = zone or zone_here(config.service.timezone)
-
-    async def add() -> int | None:
-        async with open_stored(config) as store:
-            now = await store.schedules.now()
-            extras: dict[str, Any] = {"is_quiet": quiet, "tools": tuple(tools or ())}
-            extras |= {"webhook": webhook, "webhook_form": webhook_form}
-            if rule:
-                schedule = new_schedule(words, rule, where, now, is_reminder=reminder, **extras)
-            elif (from_words := schedule_of_sentence(words, where, now)) is not None:
-                made = new_schedule(
-                    from_words.prompt,
-                    from_words.rule,
-                    where,
-                    now,
-                    is_reminder=from_words.is_reminder or reminder,
-                    **extras,
-                )
-                schedule = replace(made, language=from_words.language)
-            else:
-                raise UsageError(f"there is no time in {words!r}; write a sentence {_EXAMPLE}, or give a --rule")
-            for line in schedule_lines(schedule, now, session.phrases):
-                session.terminal.note(line)
-            if not may_proceed(session, session.phrases.sentence("schedules.save"), yes=yes):
-                return 1
-            stored = await store.schedules.add(OWNER, schedule)
-        session.terminal.note(session.phrases.sentence("schedules.saved", id=stored.id))
-        if stored.secret:
-            session.status(f"The webhook's secret: {stored.secret}")
-        _note_service(session, config)
-        return None
-
-    return in_loop(session, add)
+    async with open_stored(config) as store:
+        now = await store.schedules.now()
+        extras: dict[str, Any] = {"is_quiet": quiet, "tools": tuple(tools or ())}
+        extras |= {"webhook": webhook, "webhook_form": webhook_form}
+        if rule:
+            schedule = new_schedule(words, rule, where, now, is_reminder=reminder, **extras)
+        elif (from_words := schedule_of_sentence(words, where, now)) is not None:
+            made = new_schedule(
+                from_words.prompt,
+                from_words.rule,
+                where,
+                now,
+                is_reminder=from_words.is_reminder or reminder,
+                **extras,
+            )
+            schedule = replace(made, language=from_words.language)
+        else:
+            raise UsageError(f"there is no time in {words!r}; write a sentence {_EXAMPLE}, or give a --rule")
+        for line in schedule_lines(schedule, now, session.phrases):
+            session.terminal.note(line)
+        if not may_proceed(session, session.phrases.sentence("schedules.save"), yes=yes):
+            return EXIT_ANSWER_FAILED
+        stored = await store.schedules.add(OWNER, schedule)
+    session.terminal.note(session.phrases.sentence("schedules.saved", id=stored.id))
+    if stored.secret:
+        session.status(f"The webhook's secret: {stored.secret}")
+    _note_service(session, config)
+    return EXIT_DONE
 
 
 @command(app, "remove")

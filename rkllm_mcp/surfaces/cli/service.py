@@ -41,7 +41,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.models.cards import model_directories, user_root
 from rkllm_mcp.surfaces.cli.files import filled_template, make_folder, write_whole
 from rkllm_mcp.surfaces.cli.options import AsJson, System, command, flag, option
-from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service, starts_without_login
+from rkllm_mcp.surfaces.cli.service_account import Account, account_of, open_to_service
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.running_service import running_services, service_for
 from rkllm_mcp.surfaces.terminal import wants_color
@@ -296,7 +296,12 @@ def install(
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     unit.run("restart", UNIT_NAME, advice=unit.log_command)
-    if is_user and not starts_without_login():
+    # Let the services of this user start with the machine, unless that takes root.
+    linger = ["loginctl", "enable-linger"]
+    if is_user and (
+        shutil.which("loginctl") is None
+        or subprocess.run(linger, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60).returncode
+    ):
         session.status(f"It ends when you log out, unless you say: sudo loginctl enable-linger {getpass.getuser()}")
     return status(session, is_user)
 

@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,26 +88,13 @@ def open_to_service(account: Account, config: Path, readable: Iterable[Path]) ->
             raise UsageError(
                 f"{config} cannot be opened to the group {CONFIG_GROUP} ({error}); run it with sudo"
             ) from None
-    closed = [path for path in readable if not _is_open(path)]
+    closed: list[Path] = []
+    for path in readable:
+        # What does not exist is not closed.
+        with suppress(OSError):
+            mode = path.stat().st_mode
+            needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+            closed += [path] if mode & needed != needed else []
     if closed:
         paths = " ".join(map(str, closed))
         raise UsageError(f"the service, which does not run as root, cannot read {paths}; open it: chmod o+rX {paths}")
-
-
-def _is_open(path: Path) -> bool:
-    """Return whether others may read a path; true for one that does not exist."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:
-        return True
-    needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
-    return mode & needed == needed
-
-
-def starts_without_login() -> bool:
-    """Let the services of this user start with the machine; return False if that takes root."""
-    if shutil.which("loginctl") is None:
-        return False
-    words = ["loginctl", "enable-linger"]
-    completed = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S)
-    return completed.returncode == 0

@@ -21,9 +21,8 @@ import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import typer
@@ -85,20 +84,16 @@ _OK = 200
 Mark = dict[str, list[Any]]
 
 
-@dataclass
 class Journal:
     """The paths that setup created, oldest first, each with the marks of its files once it is complete."""
 
-    file: Path
-    entries: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"])
-
-    @classmethod
-    def read(cls, file: Path) -> Journal:
-        """Return the journal of a file, empty if none exists."""
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.entries: dict[str, Mark | None] = {}
         try:
-            return cls(file, cast("dict[str, Mark | None]", json.loads(file.read_text("utf-8"))))
+            self.entries = json.loads(file.read_text("utf-8"))
         except FileNotFoundError:
-            return cls(file)
+            pass
         except (OSError, ValueError) as error:
             raise UsageError(f"the journal {file} cannot be read ({error}); correct or remove it") from None
 
@@ -145,7 +140,7 @@ class _Setup:
         self.texts = read_catalogue(self.language)
         self.asker = TerminalApprover(session.terminal)
         self.state = state_folder()
-        self.journal = Journal.read(self.state / "setup.json")
+        self.journal = Journal(self.state / "setup.json")
         own_folder = search_order()[1]
         self.target = Path(session.config_path).expanduser().absolute() if session.config_path else own_folder
         self.sources: ModelSources = ModelSources(say=self.say)
