@@ -200,7 +200,7 @@ CHANGES: Mapping[str, Change] = {
     "a check of `doctor`": Change(
         {
             "rkllm_mcp/diagnostics/checks.py": put(
-                "def check_programs() ->",
+                "def check_gomp(machine",
                 "def check_heron() -> Iterator[CheckResult]:\n"
                 '    """Report a heron."""\n'
                 '    yield CheckResult("heron", "ok", "on one leg")\n\n\n',

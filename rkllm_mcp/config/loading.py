@@ -79,6 +79,8 @@ def _kinds(annotation: Any) -> set[str]:
 
 
 FILE_NAME = "mcp_config.toml"
+# The folder next to a configuration file to which 'service install' writes the secrets that it refers to, by name.
+CREDENTIALS = "credentials"
 # Relative to the file's folder, so that a configuration does not depend on the working directory.
 _PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"), ("security", "roots"))
 _SERVER_PATH_KEYS = ("ca_file", "cwd", "folder", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
@@ -134,7 +136,7 @@ def load_config(
         source = next((candidate.absolute() for candidate in candidates if candidate.is_file()), None)
     # The owner's commands need what the service gets from systemd.
     saved: dict[str, str] = {}
-    if source is not None and os.access(folder_of_saved := credentials_folder(source), os.R_OK | os.X_OK):
+    if source is not None and os.access(folder_of_saved := source.parent / CREDENTIALS, os.R_OK | os.X_OK):
         readable = (path for path in sorted(folder_of_saved.iterdir()) if path.is_file() and os.access(path, os.R_OK))
         saved = {file.name: _credential(file) for file in readable}
     env = {**saved, **given, **env}
@@ -146,11 +148,6 @@ def load_config(
         if source is not None and error.source == name:
             add_line(error, source)
         raise
-
-
-def credentials_folder(source: Path) -> Path:
-    """Return where 'service install' writes the secrets that a configuration file refers to, by name."""
-    return source.absolute().parent / "credentials"
 
 
 def _credential(path: Path) -> str:
@@ -169,7 +166,23 @@ def build_config(
     if "mcpServers" in raw or isinstance(raw.get("servers"), dict):
         table = {key: value for key, value in table.items() if key not in FOREIGN_TOP_KEYS}
     table = expand(table, env, source=name)
-    entries = entries_of(_expand_servers(raw, env, name), env, name)
+    # Each server separately: one with unset variables stays unchanged and is skipped later.
+    as_used: dict[str, Any] = {}
+    for top in ("servers", "mcpServers"):
+        value = raw.get(top)
+        expanded: dict[Any, Any] = dict(enumerate(value)) if is_list(value) else {**value} if is_table(value) else {}
+        for key, item in expanded.items():
+            if is_table(item):
+                # Keys of another host may name variables that only that host has.
+                fields = {part: item[part] for part in item if part in KNOWN_KEYS}
+                unknown = {part: item[part] for part in item if part not in KNOWN_KEYS}
+                if not unset_variables(fields, env):
+                    where = f"{top}[{key}]" if is_list(value) else f"{top}.{key}"
+                    fields = expand(fields, env, source=name, key=where)
+                expanded[key] = unknown | fields
+        if value is not None:
+            as_used[top] = list(expanded.values()) if is_list(value) else expanded if is_table(value) else value
+    entries = entries_of(as_used, env, name)
     if source is not None:
         for section, key in _PATH_KEYS:
             _settle(table.get(section), key, source.parent)
@@ -253,26 +266,6 @@ def add_line(error: ConfigError, source: Path) -> ConfigError:
 def _parts_of(key: str) -> list[str]:
     """Return the parts of a dotted key: ``servers[0].command`` is servers, 0, command."""
     return [bare or quoted[1:-1] for quoted, bare in _PART.findall(key)]
-
-
-def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:
-    """Expand each server separately: one with unset variables stays unchanged and is skipped later."""
-    servers: dict[str, Any] = {}
-    for top in ("servers", "mcpServers"):
-        value = raw.get(top)
-        expanded: dict[Any, Any] = dict(enumerate(value)) if is_list(value) else {**value} if is_table(value) else {}
-        for key, item in expanded.items():
-            if is_table(item):
-                # Keys of another host may name variables that only that host has.
-                fields = {name: field for name, field in item.items() if name in KNOWN_KEYS}
-                unknown = {name: field for name, field in item.items() if name not in KNOWN_KEYS}
-                if not unset_variables(fields, env):
-                    where = f"{top}[{key}]" if is_list(value) else f"{top}.{key}"
-                    fields = expand(fields, env, source=source, key=where)
-                expanded[key] = unknown | fields
-        if value is not None:
-            servers[top] = list(expanded.values()) if is_list(value) else expanded if is_table(value) else value
-    return servers
 
 
 def _settle(section: Any, key: str, folder: Path) -> None:

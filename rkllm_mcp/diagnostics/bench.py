@@ -23,7 +23,6 @@ from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt
-from rkllm_mcp.providers.rkllm import ModelForm
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.run import TimedToken
 
@@ -128,29 +127,6 @@ _TOOL = ToolSpec(
         "required": ["place"],
     },
 )
-
-
-def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
-    """Write prompts with more and more tools, the fastest of some tries each."""
-    measured: list[PromptFigures] = []
-    for count in TOOL_COUNTS:
-        tools = [replace(_TOOL, name=f"look_up_{number}") for number in range(count)]
-        tries: list[PromptFigures] = []
-        for _ in range(_RUNS):
-            prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
-            messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
-            began = time.perf_counter()
-            first = prompt.prepare(messages, tools, _WINDOW)
-            first_ms = (time.perf_counter() - began) * 1000
-            answer = Message("assistant", "It is sunny in Tokyo.")
-            prompt.store_answer(answer, form.tokenizer.encode([]))
-            messages += [answer, Message("user", "And tomorrow?")]
-            began = time.perf_counter()
-            prompt.prepare(messages, tools, _WINDOW)
-            next_ms = (time.perf_counter() - began) * 1000
-            tries.append(PromptFigures(count, len(first.ids), first_ms, next_ms))
-        measured.append(min(tries, key=lambda figures: figures.first_ms))
-    return tuple(measured)
 
 
 @dataclass(frozen=True)
@@ -320,10 +296,27 @@ async def measure(
     form = model_form(config, model)
     prompts = prompts_for(form)
     settings = replace(engine_settings(config, model), timed_tokens=True, timed_callbacks=True, ignore_eos=True)
-    written: tuple[PromptFigures, ...] = ()
+    written: list[PromptFigures] = []
     if "prompt" in parts:
+        # With more and more tools, the fastest of some tries each.
         on_step("Writing prompts")
-        written = measure_prompts(form)
+        for count in TOOL_COUNTS:
+            tools = [replace(_TOOL, name=f"look_up_{number}") for number in range(count)]
+            tries: list[PromptFigures] = []
+            for _ in range(_RUNS):
+                prompt = ConversationPrompt(form.tokenizer, form.template, thinking=form.think)
+                messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
+                began = time.perf_counter()
+                first = prompt.prepare(messages, tools, _WINDOW)
+                first_ms = (time.perf_counter() - began) * 1000
+                answer = Message("assistant", "It is sunny in Tokyo.")
+                prompt.store_answer(answer, form.tokenizer.encode([]))
+                messages += [answer, Message("user", "And tomorrow?")]
+                began = time.perf_counter()
+                prompt.prepare(messages, tools, _WINDOW)
+                next_ms = (time.perf_counter() - began) * 1000
+                tries.append(PromptFigures(count, len(first.ids), first_ms, next_ms))
+            written.append(min(tries, key=lambda figures: figures.first_ms))
     lengths: list[LengthFigures] = []
     delivery: Delivery | None = None
     busy: BusyHost | None = None
@@ -353,7 +346,7 @@ async def measure(
     if machine.emulated:
         notes.insert(0, "the NPU is emulated: its speed is what a script says; delivery and prompts are our own cost")
     loading = Loading(load_ms, memory_mb, peak_mb)
-    return Report(machine, loading, tuple(lengths), delivery, busy, written, dialogue, tuple(notes))
+    return Report(machine, loading, tuple(lengths), delivery, busy, tuple(written), dialogue, tuple(notes))
 
 
 def _memory_mb(engine: Engine, field: str) -> float | None:

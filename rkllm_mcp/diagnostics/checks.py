@@ -17,9 +17,7 @@ from rkllm_mcp.board import npu, system
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_clocks, npu_nodes
 from rkllm_mcp.board.system import gib, memory_bytes
-from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
-from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import LibraryNotFoundError, ModelFileError
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.models.compatibility import check_pair, needed_bytes, platform_of
@@ -493,10 +491,3 @@ def check_gomp(machine: Machine) -> Iterator[CheckResult]:
         yield CheckResult("libgomp", "ok", f"/{path}")
     else:
         yield CheckResult("libgomp", "fail", f"no {_GOMP}", "Install it.", "sudo apt install libgomp1")
-
-
-def check_programs() -> Iterator[CheckResult]:
-    """Report the programs that servers of the gallery need, where one is missing."""
-    purposes = read_catalogue("en").table("programs")
-    for name, command in missing_programs().items():
-        yield CheckResult(name, "info", f"not usable here; it is {purposes[name]}", "", command)

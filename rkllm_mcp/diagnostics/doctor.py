@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rkllm_mcp.app.settings import unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
+from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.config.editing import checked_servers
 from rkllm_mcp.config.gallery import server_table
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
@@ -25,6 +26,7 @@ from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.diagnostics import checks, machine_checks
 from rkllm_mcp.diagnostics.findings import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.diagnostics.programs import missing_programs
 from rkllm_mcp.errors import ConfigError, LibraryNotFoundError, ModelFileError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.allowed_commands import refusal_here
 from rkllm_mcp.mcp_client.sandbox import missing_place, script_of, unusable
@@ -253,7 +255,10 @@ def diagnose(config: Config, states: Mapping[str, ServerState] | None = None) ->
                         measured = f"measured {profile.measured_at}, {len(profile.facts)} facts"
                         findings.append(CheckResult("runtime profile", "ok", measured))
         findings += [*_held(config, model), *_models_beside(config)]
-        findings += checks.check_programs()
+        # The programs that servers of the gallery need, where one is missing.
+        purposes = read_catalogue("en").table("programs")
+        for name, command in missing_programs().items():
+            findings.append(CheckResult(name, "info", f"not usable here; it is {purposes[name]}", "", command))
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
         looked_at = examine(Machine(), subjects)

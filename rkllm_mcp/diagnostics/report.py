@@ -216,7 +216,13 @@ class BoardReport:
                     shown = [{key: finding[key] for key in ("name", "status", "found")} for finding in findings]
                     result |= {"findings": shown, "servers": len(self.config.active_servers)}
                 case "probe":
-                    self._probe(result, on_step)
+                    profile, _ = probe_runtime(self.config, on_step)
+                    about = {"version": profile.version, "interface": profile.abi, "git_blob": profile.library}
+                    self.values |= {"emulated": self.values["emulated"] or profile.emulated, "runtime": about}
+                    # The first words of an answer, and what the tokenizer said of them, are not about the runtime.
+                    names = [fact for fact in profile.facts if fact in FACTS and fact != "first_tokens"]
+                    facts = {fact: profile.facts[fact] for fact in names}
+                    result |= {"facts": facts, "unsettled": dict(profile.unsettled)}
                 case "bench":
                     anyio.run(self._bench, result, on_step)
                 case _:
@@ -253,14 +259,6 @@ class BoardReport:
             raise UsageError(
                 f"the report cannot be written to {self.folder} ({error.strerror}); name another folder with --out"
             ) from None
-
-    def _probe(self, result: dict[str, Any], on_step: OnStep) -> None:
-        profile, _ = probe_runtime(self.config, on_step)
-        self.values["emulated"] = self.values["emulated"] or profile.emulated
-        self.values["runtime"] = {"version": profile.version, "interface": profile.abi, "git_blob": profile.library}
-        # The first words of an answer, and what the tokenizer said of them, are not about the runtime.
-        facts = {name: fact for name, fact in profile.facts.items() if name in FACTS and name != "first_tokens"}
-        result |= {"facts": facts, "unsettled": dict(profile.unsettled)}
 
     async def _bench(self, result: dict[str, Any], on_step: OnStep) -> None:
         report = await measure(self.config, on_step=on_step)

@@ -130,17 +130,6 @@ def _time_pattern(kind: str, text: str, began: datetime) -> str:
     return "|".join(forms)
 
 
-def has_argument(turn: TrialTurn, arguments: Mapping[str, Any]) -> bool:
-    """Return True if the arguments of a call are right."""
-    values = " ".join(map(str, arguments.values()))
-    if not turn.argument.startswith("="):
-        return re.search(turn.argument, values, re.IGNORECASE) is not None
-    try:
-        return abs(float(calculate(values)) - float(turn.argument[1:])) < 1e-6
-    except (LocalToolError, ValueError):
-        return False
-
-
 @dataclass
 class MadeCall:
     """A call, and its result once it has one."""
@@ -206,7 +195,13 @@ def judge(
     if turn.needs_tool:
         outcome.called = bool(fitting)
         if task.set == "six":
-            outcome.right = any(has_argument(turn, call.arguments) for call in fitting)
+            for call in fitting:
+                values = " ".join(map(str, call.arguments.values()))
+                if not turn.argument.startswith("="):
+                    outcome.right |= re.search(turn.argument, values, re.IGNORECASE) is not None
+                    continue
+                with suppress(LocalToolError, ValueError):
+                    outcome.right |= abs(float(calculate(values)) - float(turn.argument[1:])) < 1e-6
         else:
             outcome.right = any(matches(turn.result or turn.answer, call.result, began) for call in fitting)
         # Passages that are put into a turn are shown after the answer, and no call has them.

@@ -132,14 +132,10 @@ class Knowledge:
 
 def knowledge_server(config: Config) -> ServerConfig:
     """The server that the commands speak to: the configuration's first that is one, else one of our own."""
-    return next(filter(is_knowledge, config.servers), None) or own_knowledge_server()
-
-
-def own_knowledge_server() -> ServerConfig:
-    """The knowledge server without any settings of the configuration."""
     variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
     environment = ("XDG_DATA_HOME", *variables)
-    return StdioServer(name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=environment)
+    own = StdioServer(name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=environment)
+    return next(filter(is_knowledge, config.servers), own)
 
 
 @asynccontextmanager

@@ -105,7 +105,7 @@ def _unit_state() -> str:
             if shutil.which("systemctl") is None:
                 return f"installed ({owner})"
             state = subprocess.run(
-                location.systemctl("is-active", service.UNIT_NAME),
+                [*location.systemctl, "is-active", service.UNIT_NAME],
                 check=False,
                 capture_output=True,
                 text=True,

@@ -13,10 +13,9 @@ import re
 import select
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -74,17 +73,11 @@ def read_question(
     if not words and "-" in files:
         raise UsageError("standard input is a file here, so the question is missing; write it behind the command")
     pictures: list[Picture] = []
-
-    def text_of(data: bytes, name: str) -> str:
-        if not takes_pictures or not picture_type(data):
-            return _text_of(data, name, session)
-        pictures.append(Picture.of(data))
-        return ""
-
-    parts = [part for file in files if (part := _named_text(file, language, session, text_of))]
+    seen = pictures if takes_pictures else None
+    parts = [part for file in files if (part := _named_text(file, language, session, seen))]
     piped = ""
     if "-" in words or (is_piped and "-" not in files):
-        piped = text_of(_read_standard_input(session, language), "")
+        piped = _text_of(_read_standard_input(session, language), "", session, seen)
     question = piped
     # Alone, - is the text itself; beside words it is a part of its own.
     if words and list(words) != ["-"]:
@@ -117,15 +110,14 @@ async def read_named_file(file: str, session: Session) -> str:
         UsageError: it cannot be read, or has no text.
     """
     # The reader of documents has its own event loop.
-    text_of = partial(_text_of, session=session)
-    return await anyio.to_thread.run_sync(_named_text, file, "en", session, text_of, abandon_on_cancel=True)
+    return await anyio.to_thread.run_sync(_named_text, file, "en", session, abandon_on_cancel=True)
 
 
-def _named_text(file: str, language: Language, session: Session, text_of: Callable[[bytes, str], str]) -> str:
-    """Return the text of a file under its name; empty for a picture."""
+def _named_text(file: str, language: Language, session: Session, pictures: list[Picture] | None = None) -> str:
+    """Return the text of a file under its name; empty for one that is added to ``pictures``."""
     if file == "-":
         data = _read_standard_input(session, language)
-        text = text_of(data, "")
+        text = _text_of(data, "", session, pictures)
         return _fence(text) if text or not picture_type(data) else ""
     path = Path(file).expanduser()
     try:
@@ -137,7 +129,7 @@ def _named_text(file: str, language: Language, session: Session, text_of: Callab
         raise UsageError(f"No such file: {file}") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror}); name a file that can") from None
-    text = text_of(data, path.name)
+    text = _text_of(data, path.name, session, pictures)
     if not text and picture_type(data):
         return ""
     if not text.strip():
@@ -171,8 +163,14 @@ def _read_standard_input(session: Session, language: Language) -> bytes:
         return b""  # closed, as in a service
 
 
-def _text_of(data: bytes, name: str, session: Session) -> str:
-    """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says."""
+def _text_of(data: bytes, name: str, session: Session, pictures: list[Picture] | None = None) -> str:
+    """Return the text of some bytes: at once if they are plain UTF-8, else what the reader of documents says.
+
+    It is empty for a picture that is added to ``pictures``, of a model that sees.
+    """
+    if pictures is not None and picture_type(data):
+        pictures.append(Picture.of(data))
+        return ""
     if picture_type(data):
         from rkllm_mcp.app.settings import blindness
 

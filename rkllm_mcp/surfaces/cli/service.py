@@ -34,7 +34,7 @@ from rkllm_mcp.app.gauges import npu_devices
 from rkllm_mcp.app.settings import model_files
 from rkllm_mcp.app.stored import open_stored
 from rkllm_mcp.catalogue import read_catalogue
-from rkllm_mcp.config.loading import credentials_folder
+from rkllm_mcp.config.loading import CREDENTIALS
 from rkllm_mcp.config.sections import Config, own_web_address, reached_host, web_address
 from rkllm_mcp.config.servers import BuiltinServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -144,6 +144,7 @@ class UnitLocation:
     Attributes:
         file: the unit file.
         advice: the end of the error for a unit file that cannot be changed.
+        systemctl: the words that begin a command line of it.
         journal: the options of journalctl that choose the unit.
         log_command: the command that shows the service's log.
     """
@@ -153,20 +154,17 @@ class UnitLocation:
         folder = user_folder("config").with_name("systemd") / "user" if is_user else SYSTEM_FOLDER
         self.file = folder / UNIT_NAME
         self.advice = "" if is_user else "; run it with sudo, or for yourself alone with --user"
+        self.systemctl = ["systemctl", *(["--user"] if is_user else [])]
         # --user would read the user's own files alone, which a journal in memory does not have.
         self.journal = ["--user-unit" if is_user else "-u", UNIT_NAME]
         self.log_command = f"journalctl {' '.join(self.journal)} -n 50"
-
-    def systemctl(self, *words: str) -> list[str]:
-        """The command line of systemctl."""
-        return ["systemctl", *(["--user"] if self.is_user else []), *words]
 
     def run(self, *words: str, advice: str = "", by_sudo: bool = False) -> str:
         """Run systemctl and return its output; if it fails, a ServiceControlError ends with ``advice``.
 
         With ``by_sudo`` an account that is not root's uses sudo for the system's unit.
         """
-        command = [*(["sudo"] if by_sudo and not self.is_user and os.geteuid() else []), *self.systemctl(*words)]
+        command = [*(["sudo"] if by_sudo and not self.is_user and os.geteuid() else []), *self.systemctl, *words]
         see = f"; see: {advice}" if advice else ""
         began = int(time.time())
         try:
@@ -214,7 +212,7 @@ def unit_options(session: Session, credentials: Sequence[str] = ()) -> UnitOptio
     credential_files = dict(pairs)
     # Variables that only this environment has, and the service would not.
     unsaved = [name for name in referred if name in os.environ and name not in {*credential_files, *_HANDED_OVER}]
-    saved = {name: credentials_folder(source) / name for name in referred if name not in credential_files}
+    saved = {name: source.parent / CREDENTIALS / name for name in referred if name not in credential_files}
     kept = {name: path for name, path in saved.items() if name in unsaved or path.is_file()}
     pairs += kept.items()
     devices = npu_devices()
@@ -292,7 +290,7 @@ def install(
     unit.run("daemon-reload")
     unit.run("enable", UNIT_NAME)
     if no_start:
-        session.status(f"Start it with: {' '.join(unit.systemctl('start', UNIT_NAME))}")
+        session.status(f"Start it with: {' '.join([*unit.systemctl, 'start', UNIT_NAME])}")
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     unit.run("restart", UNIT_NAME, advice=unit.log_command)

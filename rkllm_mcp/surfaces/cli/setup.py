@@ -28,7 +28,6 @@ import anyio
 import typer
 
 from rkllm_base.addresses import is_loopback
-from rkllm_base.answers import AnswerLimits, AnswerRefusedError, fetch_now
 from rkllm_base.folders import state_folder
 from rkllm_base.installation import InstallationError, install_extra, module_words
 from rkllm_mcp.app.gauges import read_gauges
@@ -55,7 +54,7 @@ from rkllm_mcp.surfaces.cli.service import (
     UnitLocation,
     has_systemd,
     install,
-    local_address,
+    readiness,
     show_link,
     uninstall,
 )
@@ -76,10 +75,8 @@ _HASHED_BYTES = 1 << 20
 _TICK_S = 5.0
 # A large model takes minutes to load from a slow card.
 _READY_WITHIN_S = 300.0
-_READY_LIMITS = AnswerLimits(total_s=5.0, size_bytes=65_536)
 _POLL_S = 0.5
 _ENDED_WITHIN_S = 30.0
-_OK = 200
 
 Mark = dict[str, list[Any]]
 
@@ -395,7 +392,22 @@ class _Setup:
         is_open = before is not None and not is_loopback(before.service.host)
         wants_lan = self.lan or (not is_open and before is None and self.is_agreed("setup.ask_lan", default=False))
         if before is not None:
-            self._show_change(before, model, library, wants_lan=wants_lan and not is_open)
+            # The lines that it lacks for what was chosen.
+            self.tell("setup.exists", path=self.target)
+            chosen = str(before.model.path or before.model.name)
+            is_same_model = model in (chosen, Path(chosen).name) or str(Path(model).absolute()) == chosen
+            lines = [] if is_same_model else [f"[model]\n{'path' if '/' in model else 'name'} = {json.dumps(model)}"]
+            if library not in (before.runtime.library, "auto"):
+                lines.append(f"[runtime]\nlibrary = {json.dumps(library)}")
+            if wants_lan and not is_open:
+                lines.append(f'[service]\nhost = "{_ALL_DEVICES}"\n{self.texts.sentence("setup.exists_key")}')
+            names = [f'name = "{server.name}"' for server in before.servers]
+            text = NewConfiguration(model, folder=Path.home() / "rkllm-mcp-files").text()
+            blocks = text[text.index("[[servers]]") :].split("\n\n")
+            lines += [block[block.index("[[") :] for block in blocks if not any(name in block for name in names)]
+            if lines:
+                self.tell("setup.exists_change")
+                self.say("\n".join(f"    {line}" for line in "\n".join(lines).splitlines()))
             return before
         key = new_key() if wants_lan else ""
         host = _ALL_DEVICES if wants_lan else "127.0.0.1"
@@ -471,26 +483,6 @@ class _Setup:
             self.journal.done(folder)
             return folder
 
-    def _show_change(self, before: Config, model: str, library: str, *, wants_lan: bool) -> None:
-        """Show the lines that the existing configuration lacks for what was chosen."""
-        self.tell("setup.exists", path=self.target)
-        chosen = str(before.model.path or before.model.name)
-        is_same_model = model in (chosen, Path(chosen).name) or str(Path(model).absolute()) == chosen
-        lines = [] if is_same_model else [f"[model]\n{'path' if '/' in model else 'name'} = {json.dumps(model)}"]
-        if library not in (before.runtime.library, "auto"):
-            lines.append(f"[runtime]\nlibrary = {json.dumps(library)}")
-        if wants_lan:
-            lines.append(f'[service]\nhost = "{_ALL_DEVICES}"\n{self.texts.sentence("setup.exists_key")}')
-        names = {server.name for server in before.servers}
-        text = NewConfiguration(model, folder=Path.home() / "rkllm-mcp-files").text()
-        blocks = text[text.index("[[servers]]") :].split("\n\n")
-        missing = [
-            block[block.index("[[") :] for block in blocks if not any(f'name = "{name}"' in block for name in names)
-        ]
-        if lines or missing:
-            self.tell("setup.exists_change")
-            self.say("\n".join(f"    {line}" for line in "\n".join([*lines, *missing]).splitlines()))
-
     async def _ask_once(self, config: Config) -> int:
         from rkllm_mcp.app.root import open_app
 
@@ -555,9 +547,22 @@ class _Setup:
             command = module_words("rkllm_mcp", "--quiet", "--config", str(config.origin.source), "serve")
             program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
+            is_ready = False
             if not is_service and program is None:
                 self.tell("setup.link_later")
-            elif self._is_ready(config, program):
+            else:
+                self.tell("setup.waiting")
+                end = time.monotonic() + _READY_WITHIN_S
+                with self._ticking():
+                    while not is_ready and time.monotonic() < end and (program is None or program.poll() is None):
+                        time.sleep(_POLL_S)
+                        # Another program may answer at that port, and the one that was started ends then.
+                        is_ready = readiness(config) == "ok" and (program is None or program.poll() is None)
+                if not is_ready and program is not None and program.poll() is not None:
+                    raise GenerationError(self.texts.sentence("setup.not_started"))
+                if not is_ready:
+                    self.tell("setup.not_ready", seconds=round(_READY_WITHIN_S))
+            if is_ready:
                 self.tell("setup.page")
                 anyio.run(show_link, config, is_service and os.geteuid() == 0)
                 if is_loopback(config.service.host):
@@ -579,27 +584,6 @@ class _Setup:
                     program.kill()
                     program.wait()
 
-    def _is_ready(self, config: Config, program: subprocess.Popen[bytes] | None) -> bool:
-        """Wait until the service answers that it is ready; returns False, and says so, if it does not in time."""
-        import httpx2
-
-        self.tell("setup.waiting")
-        address = local_address(config)
-        end = time.monotonic() + _READY_WITHIN_S
-        with self._ticking():
-            while time.monotonic() < end and (program is None or program.poll() is None):
-                time.sleep(_POLL_S)
-                client = httpx2.Client(timeout=5, trust_env=False)
-                with suppress(httpx2.HTTPError, AnswerRefusedError), client:
-                    answer = fetch_now(client, "GET", f"{address}/readyz", _READY_LIMITS)
-                    # Another program may answer at that port, and the one that was started ends then.
-                    if answer.status == _OK and (program is None or program.poll() is None):
-                        return True
-        if program is not None and program.poll() is not None:
-            raise GenerationError(self.texts.sentence("setup.not_started"))
-        self.tell("setup.not_ready", seconds=round(_READY_WITHIN_S))
-        return False
-
     # --- undo -------------------------------------------------------------------------------------------------------
 
     def undo(self) -> int:
@@ -609,48 +593,42 @@ class _Setup:
             return EXIT_DONE
         for name, marks in reversed([*self.journal.entries.items()]):
             path = Path(name)
-            shutil.rmtree(_undone(path), ignore_errors=True)
-            if os.path.lexists(path):
-                obstacle, reason = self._remove(path, marks)
-                if obstacle:
-                    self.tell(obstacle, path=path, reason=reason)
-                    continue
+            # A folder while it is removed; half of one would look as if its owner had changed it.
+            undone = path.with_name(f".{path.name}.undone")
+            shutil.rmtree(undone, ignore_errors=True)
+            is_there, is_part = os.path.lexists(path), path.name.endswith(".part")
+            obstacle, reason = "", ""
+            try:
+                if is_there and not is_part and marks == {} and path.is_dir() and any(path.iterdir()):
+                    obstacle = "setup.undo_used"
+                elif is_there and not is_part and _marks(path) != marks:
+                    obstacle = "setup.undo_changed"
+                elif is_there:
+                    for is_user in (True, False):
+                        if path == UnitLocation(is_user).file:
+                            uninstall(self.session, is_user=is_user)
+                    if path.is_dir():
+                        path.rename(undone)
+                        shutil.rmtree(undone)
+                    else:
+                        path.unlink(missing_ok=True)
+            except (OSError, UsageError, ServiceControlError) as error:
+                obstacle, reason = "setup.undo_failed", str(getattr(error, "strerror", None) or error)
+            if obstacle:
+                self.tell(obstacle, path=path, reason=reason)
+                continue
+            if is_there:
+                with suppress(OSError):
+                    for parent in (path.parent, path.parent.parent):
+                        # Folders of our own that are empty now; rmdir takes no others.
+                        if "rkllm-mcp" in (parent.name, parent.parent.name):
+                            parent.rmdir()
                 self.tell("setup.undo_removed", path=path)
             del self.journal.entries[name]
             self.journal.write()
         if self.state.is_dir() and any(self.state.iterdir()):
             self.tell("setup.undo_state", path=self.state)
         return EXIT_DONE
-
-    def _remove(self, path: Path, marks: Mark | None) -> tuple[str, str]:
-        """Remove a path; returns why it stays, as a key of the texts with the error, empty if it is removed."""
-        is_part = path.name.endswith(".part")
-        try:
-            if not is_part and marks == {} and path.is_dir() and any(path.iterdir()):
-                return "setup.undo_used", ""
-            if not is_part and _marks(path) != marks:
-                return "setup.undo_changed", ""
-            for is_user in (True, False):
-                if path == UnitLocation(is_user).file:
-                    uninstall(self.session, is_user=is_user)
-            if path.is_dir():
-                path.rename(_undone(path))
-                shutil.rmtree(_undone(path))
-            else:
-                path.unlink(missing_ok=True)
-        except (OSError, UsageError, ServiceControlError) as error:
-            return "setup.undo_failed", str(getattr(error, "strerror", None) or error)
-        with suppress(OSError):
-            for parent in (path.parent, path.parent.parent):
-                # Folders of our own that are empty now; rmdir takes no others.
-                if "rkllm-mcp" in (parent.name, parent.parent.name):
-                    parent.rmdir()
-        return "", ""
-
-
-def _undone(folder: Path) -> Path:
-    """Return the name of a folder while it is removed; half a folder would look as if its owner had changed it."""
-    return folder.with_name(f".{folder.name}.undone")
 
 
 app = typer.Typer()
