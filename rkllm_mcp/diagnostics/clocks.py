@@ -7,6 +7,7 @@ taken. What was there before is saved below /run, so that a restart of the board
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class Setting:
     value: str
     now: str | None  # its content; None if it cannot be read
     saved: str | None  # what undoes it; None if it needs no undoing
+
+
+def lacks_root(machine: Machine | None = None) -> bool:
+    """Return True if this user cannot set the clocks: they are the machine's own, and the user is not root."""
+    return (machine or Machine()).root == Path("/") and os.geteuid() != 0
 
 
 def clock_settings(machine: Machine | None = None) -> list[Setting]:

@@ -50,7 +50,7 @@ def layout(stored: StoredConversation, texts: Catalogue) -> RenderableType:
 
 
 OWNER = ""
-_LISTING = "'rkllm-mcp conversations list' shows them"
+_CHOICE = "name one conversation or more, or --all, and not both; 'rkllm-mcp conversations list' shows them"
 
 
 def _count(conversations: int) -> str:
@@ -61,11 +61,6 @@ def _json(conversations: Sequence[StoredConversation]) -> str:
     # JSON is UTF-8 in every locale.
     sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     return as_json(conversations)
-
-
-def _check_choice(names: Sequence[str] | None, *, everything: bool) -> None:
-    if bool(names) == everything:
-        raise UsageError(f"name one conversation or more, or --all, and not both; {_LISTING}")
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -120,7 +115,8 @@ async def export_command(
     """Export conversations as Markdown or JSON."""
     if form not in ("markdown", "json"):
         raise UsageError(f"there is no format {form!r}; choose markdown or json")
-    _check_choice(names, everything=everything)
+    if bool(names) == everything:
+        raise UsageError(_CHOICE)
     async with open_stored(session.config()) as store:
         count = await store.conversations.count(OWNER)
         ids = names or [summary.id for summary in await store.conversations.latest(OWNER, count)]
@@ -141,7 +137,8 @@ async def remove_command(
     yes: Annotated[bool, flag("Do not ask for confirmation of --all.", "--yes", "-y")] = False,
 ) -> None:
     """Delete conversations and the records of their tool calls permanently."""
-    _check_choice(names, everything=everything)
+    if bool(names) == everything:
+        raise UsageError(_CHOICE)
     if everything and not yes:
         raise UsageError("--all deletes every conversation for good; say so with --all --yes")
     async with open_stored(session.config()) as store:

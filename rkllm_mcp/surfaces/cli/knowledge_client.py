@@ -7,10 +7,11 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 
+from rkllm_mcp.app.environment import ToolEnvironment
 from rkllm_mcp.app.tools import open_tools
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_knowledge
@@ -18,9 +19,6 @@ from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutEr
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.options import require_mcp
 from rkllm_mcp.surfaces.invocation import Session
-
-if TYPE_CHECKING:
-    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
 
 Facts: TypeAlias = dict[str, Any]
 
@@ -41,8 +39,8 @@ LISTING = "'rkllm-mcp knowledge list' shows them"
 class Knowledge:
     """Connection to the knowledge server."""
 
-    def __init__(self, server: AnyToolServer, session: Session) -> None:
-        self._server = server
+    def __init__(self, environment: ToolEnvironment, session: Session) -> None:
+        (self._server,) = environment.toolbox.connections
         self._session = session
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
@@ -162,4 +160,4 @@ async def open_knowledge(session: Session, config: Config | None = None) -> Asyn
                 last_line = "".join(f" It said: {line}" for line in connection.notes.shown()[-1:])
                 problem = f"Failed to connect to the knowledge server: {error}{last_line}"
                 raise ServerUnavailableError(problem) from error
-            yield Knowledge(connection, session)
+            yield Knowledge(environment, session)

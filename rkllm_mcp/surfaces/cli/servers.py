@@ -255,15 +255,13 @@ def install_command(
 
 
 def _add(session: Session, entry: dict[str, Any]) -> None:
-    from rkllm_mcp.mcp_client.allowed_commands import resolve_program
+    from rkllm_mcp.diagnostics.programs import absent_program
 
     target = session.target_file()
     table = add_server(target, entry)
     session.result(f"{entry['name']}: added to {target}")
     _tell_unset(session, [table])
-    # One with a variable in it is not known yet.
-    program, path = str(table.get("command", "")), os.environ.get("PATH")
-    if program and "$" not in program and not resolve_program(program, path, table.get("cwd")):
+    if program := absent_program(table):
         advice = f"install it, or take the server out again: rkllm-mcp servers remove {shlex.quote(entry['name'])}"
         text = f"There is no program {program!r} on this machine, so the server cannot start; {advice}"
         session.status(text, YELLOW)

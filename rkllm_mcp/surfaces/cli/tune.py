@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.diagnostics.clocks import apply_settings, clock_settings, undo_settings
+from rkllm_mcp.diagnostics.clocks import apply_settings, clock_settings, lacks_root, undo_settings
 from rkllm_mcp.surfaces.chat.forms import TerminalApprover, is_interactive
 from rkllm_mcp.surfaces.cli.options import command, flag
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
@@ -31,11 +28,9 @@ def tune_command(
     could not be set.
     """
     phrases, terminal = session.phrases, session.terminal
-    # The clocks are the machine's own, and the user is not root.
-    lacks_root = Machine().root == Path("/") and os.geteuid() != 0
     words = ["sudo", sys.executable, "-m", "rkllm_mcp", "tune", *(["--undo"] if undo else [])]
     if undo:
-        if lacks_root:
+        if lacks_root():
             terminal.answer(phrases.sentence("tune.as_root", command=shlex.join(words)) + "\n")
             return EXIT_UNUSABLE
         failed = undo_settings()
@@ -52,7 +47,7 @@ def tune_command(
         for setting in settings
     ]
     terminal.answer(terminal.table(["FILE", "NOW", "TO SET"], rows))
-    if lacks_root:
+    if lacks_root():
         terminal.answer(phrases.sentence("tune.as_root", command=shlex.join(words)) + "\n")
         return EXIT_DONE
     asks_first = is_interactive() and not yes
