@@ -53,6 +53,7 @@ _MARGIN_S = 60
 SYSTEM_FOLDER = Path("/etc/systemd/system")
 # systemctl waits for the service where it has to; the longest that loading a model is known to take fits in.
 _LIMIT_S = 600
+_LINGER_S = 60
 _CREDENTIAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SHOWN = (
     ("ActiveState", "state"),
@@ -294,12 +295,13 @@ def install(
         return EXIT_DONE
     session.status("Starting; the model is being loaded …")
     unit.run("restart", UNIT_NAME, advice=unit.log_command)
-    # Let the services of this user start with the machine, unless that takes root.
-    linger = ["loginctl", "enable-linger"]
-    if is_user and (
-        shutil.which("loginctl") is None
-        or subprocess.run(linger, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60).returncode
-    ):
+    stays = not is_user
+    if is_user and shutil.which("loginctl") is not None:
+        # Let the services of this user start with the machine, unless that takes root.
+        words = ["loginctl", "enable-linger"]
+        lingering = subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LINGER_S)
+        stays = lingering.returncode == 0
+    if not stays:
         session.status(f"It ends when you log out, unless you say: sudo loginctl enable-linger {getpass.getuser()}")
     return status(session, is_user)
 
