@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from rkllm_mcp.agent.tool_set import ToolCaller, outcome
 from rkllm_mcp.catalogue import status_line
@@ -38,9 +38,7 @@ _MOST_MENTIONS = 1000  # later mentions have no room in any prompt
 class ResourceSource(Protocol):
     """Port to the servers' resources."""
 
-    def server_names(self) -> tuple[str, ...]:
-        """The servers that a message may name."""
-        ...
+    connections: Mapping[str, Any]  # by the names of servers, which a message may have
 
     async def resources(self, server: str | None = None) -> tuple[Resource, ...]:
         """The resources of a server."""
@@ -111,7 +109,7 @@ def block_of(reference: str, text: str) -> str:
 
 async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
     """Return the mentions of resources in a text, in order."""
-    servers = source.server_names()
+    servers = tuple(source.connections)
     if "@" not in text or not servers:
         return []
     # Not inside a word: user@notes:x is an address of another kind.

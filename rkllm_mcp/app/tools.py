@@ -81,7 +81,7 @@ async def open_tools(
 
             own_tools.append(ScheduleTool(store.schedules, tenant, config.service.timezone))
         if not config.active_servers:
-            yield ToolEnvironment(Toolbox(lambda _: {}, _no_resources, status, policies, own_tools), store)
+            yield ToolEnvironment(Toolbox({}, _no_resources, status, policies, own_tools), store)
             return
         from rkllm_mcp.board.system import device_state
         from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -145,7 +145,7 @@ async def tools_without_a_start(config: Config, name: str) -> Sequence[ToolSpec]
     return ()
 
 
-def _no_resources(_toolbox: Toolbox) -> ResourceHub:
+def _no_resources() -> ResourceHub:
     from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
     from rkllm_mcp.mcp_client.resources import ResourceHub
 

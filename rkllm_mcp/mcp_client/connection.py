@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.to_thread
+from pydantic import ValidationError
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import secrets_of
@@ -50,6 +51,7 @@ from rkllm_mcp.toolcalls.results import text_result
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client import session as client_session
+    from mcp_types import DiscoverResult
 
 
 _Result = TypeVar("_Result")
@@ -98,8 +100,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         self._ping_patience_s = ping_patience_s
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
-        self._use, self._tools_changed = Use(), anyio.Event()
-        self.in_flight: Sequence[CallContext] = self._use.contexts  # of the active calls, newest last
+        self.use, self._tools_changed = Use(), anyio.Event()
         known = self._memory.known
         self.remembered_tools, self.failed_before = known.tools or (), known.has_failed
         if spec.lazy:
@@ -123,11 +124,11 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             client = await self.available()
             over, ended = self.life.over, self.life.ended
             try:
-                with self._use.during(context):
+                with self.use.during(context):
                     result = await operation(client)
             except Exception as error:  # the SDK raises several unrelated types
                 if not is_connection_closed(error):
-                    self.backoff.on_success()
+                    self.backoff.ends_in_a_row = 0
                     raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
                 over.set()
                 await ended.wait()
@@ -137,7 +138,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     ) from error
                 is_again = True
             else:
-                self.backoff.on_success()
+                self.backoff.ends_in_a_row = 0
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -211,8 +212,14 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         wire = partial(self._host.wire.write, self.spec.name, self._clean) if self._host.wire else None
         # Bound to this connection's event: a late signal must not close the next connection.
         listener = MessageListener(self.life.over.set, self._note_stderr, wire, self._secrets)
-        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note_stderr)
-        mode, prior = era.mode_and_discovery()
+        callbacks = self._host.callbacks_for(self.spec, self.use.contexts, self._note_stderr)
+        # A discovery result that is missing or invalid is asked for again.
+        prior: DiscoverResult | None = None
+        if era.discovered is not None:
+            with contextlib.suppress(ValidationError):
+                prior = sdk.types.DiscoverResult.model_validate(era.discovered)
+        is_known = era.version == LEGACY or (era.version and prior is not None)
+        mode = era.version if is_known else "auto"
         async with sdk.mcp.Client(
             channel.served if channel.streams is None else filter_messages(channel.streams(), listener),
             mode=mode,
@@ -240,7 +247,6 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             self._protocol_version = str(client.protocol_version)
             self._connect_seconds = deadline.elapsed_s
             self._become("ready")
-            self.life.settle()
             async with anyio.create_task_group() as following:
                 following.start_soon(self._follow_changes, client)
                 following.start_soon(self._ping_regularly, client)
@@ -274,11 +280,11 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         if self.spec.transport == "http" and client.session.discover_result is not None:
             return  # this revision of Streamable HTTP has no connection between requests
         while True:
-            self._use.given_up = anyio.Event()
+            self.use.given_up = anyio.Event()
             with anyio.move_on_after(self.spec.ping_s or math.inf):
-                await self._use.given_up.wait()
+                await self.use.given_up.wait()
             # A server that runs a call may be too busy to answer a ping.
-            await self._use.none()
+            await self.use.none()
             if not await answers(client, self._ping_patience_s):
                 self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
                 self.life.over.set()
@@ -288,8 +294,8 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         """Close the connection when no call has been active for ``idle_stop_s``."""
         started_at = anyio.current_time()
         while True:
-            await self._use.none()
-            left_s = max(self._use.ended_at, started_at) + idle_stop_s - anyio.current_time()
+            await self.use.none()
+            left_s = max(self.use.ended_at, started_at) + idle_stop_s - anyio.current_time()
             if left_s <= 0:
                 break
             await anyio.sleep(left_s)

@@ -64,31 +64,17 @@ class Backoff:
     """Exponential backoff of restarts: the first restart is immediate, the second waits ``pause_s`` seconds."""
 
     pause_s: float
-    _ends_in_a_row: int = 0
+    ends_in_a_row: int = 0  # ends and failed starts since the last request that succeeded
     pause: Deadline = field(default_factory=partial(Deadline, 0.0))  # until the next start is allowed
-    _unasked: Deadline = field(default_factory=partial(Deadline, 0.0))
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the last start or request failed, also while it is tried again."""
-        return self._ends_in_a_row > 0
-
-    @property
-    def is_due(self) -> bool:
-        """True if the server may be started without a request for it."""
-        return max(self.pause.left_s, self._unasked.left_s) <= 0
+    unasked: Deadline = field(default_factory=partial(Deadline, 0.0))  # until one without a request is, too
 
     def on_end(self) -> None:
         """Record that the server ended or failed to start."""
-        self._ends_in_a_row += 1
-        pause_s = self.pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
+        self.ends_in_a_row += 1
+        pause_s = self.pause_s * 2 ** (self.ends_in_a_row - 2) if self.ends_in_a_row > 1 else 0.0
         self.pause = Deadline(min(pause_s, _LONGEST_PAUSE_S), anyio.current_time)
         unasked_s = min(_UNASKED_PAUSES * self.pause_s, _LONGEST_PAUSE_S)
-        self._unasked = Deadline(unasked_s, anyio.current_time)
-
-    def on_success(self) -> None:
-        """Reset the backoff after a successful request."""
-        self._ends_in_a_row = 0
+        self.unasked = Deadline(unasked_s, anyio.current_time)
 
 
 @dataclass(eq=False)
@@ -197,11 +183,6 @@ class ConnectionLife:
         self.settled, self.over, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
         self.start_requested, self.first = anyio.Event(), self.settled
 
-    def settle(self) -> None:
-        """Note that the connection is ready."""
-        self.first.set()
-        self.settled.set()
-
     def end(self) -> None:
         """Note that the connection is cleaned up, or that none was made."""
         for event in (self.over, self.first, self.settled, self.ended):
@@ -238,7 +219,7 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         self.remembered_tools: tuple[ToolSpec, ...] = ()
         self.failed_before = False
         self.resource_names: tuple[str, ...] = ()  # names and URIs of its first resources
-        self._on_change, self._restarts, self._secrets = on_change, restarts, tuple(secrets)
+        self.on_change, self._restarts, self._secrets = on_change, restarts, tuple(secrets)
         self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
         self._protocol_version, self._connect_seconds = "", 0.0
         self._opened: _Opened | None = None
@@ -291,11 +272,15 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         if self._opened is None:
             self._scope.cancel()
 
-    async def wait_until_settled(self) -> None:
-        """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected."""
+    async def wait_until_settled(self, limit_s: float = math.inf) -> None:
+        """Wait for the end of the first attempt to connect; a lazy server without a stored tool list is connected.
+
+        ``limit_s`` is the longest wait, in seconds; the attempt goes on after it.
+        """
         if self.state == "waiting" and not self.life.first.is_set():
             self._want()
-        await self.life.first.wait()
+        with anyio.move_on_after(limit_s):
+            await self.life.first.wait()
 
     @property
     def is_starting(self) -> bool:
@@ -304,7 +289,8 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
 
     def retry(self, *, now: bool = False) -> None:
         """Start a server that has failed again, in the background, if that is due; ``now``, also before."""
-        if self.state == "failed" and self._restarts and (now or self.backoff.is_due):
+        wait_s = max(self.backoff.pause.left_s, self.backoff.unasked.left_s)
+        if self.state == "failed" and self._restarts and (now or wait_s <= 0):
             self._want()
 
     async def available(self) -> _Opened:
@@ -356,8 +342,11 @@ class ToolServer(ABC, Generic[_Spec_co, _Opened]):
         is_news = news != self._announced
         if state != "connecting":
             self._announced = news
-        if self._on_change is not None and is_news:
-            self._on_change(self)
+        if self.on_change is not None and is_news:
+            self.on_change(self)
+        if state == "ready":
+            self.life.first.set()
+            self.life.settled.set()
 
     def _clean(self, text: str) -> str:
         # All tenants and the log see it: a message of the network quotes the address with the keys in it.

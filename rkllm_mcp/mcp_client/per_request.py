@@ -43,15 +43,9 @@ class _Session:
 class PerRequestConnection(ToolServer[RemoteServer, Never]):
     """A server whose ``headers_template`` needs tokens of the request."""
 
-    def __init__(
-        self,
-        spec: RemoteServer,
-        host: ConnectionServices | None = None,
-        *,
-        on_change: Callable[[Any], None] | None = None,
-    ) -> None:
+    def __init__(self, spec: RemoteServer, host: ConnectionServices | None = None) -> None:
         self._host = host or ConnectionServices()
-        super().__init__(spec, on_change, self._host.restart_pause_s)
+        super().__init__(spec, None, self._host.restart_pause_s)
         names = dict.fromkeys(name for value in spec.headers_template.values() for name in placeholders(value))
         token_names = " and ".join(f"'{name}'" for name in names)
         self.state = "waiting"

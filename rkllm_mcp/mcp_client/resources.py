@@ -134,16 +134,12 @@ _Result = TypeVar("_Result")
 class ResourceHub:
     """Resources and prompts of all servers."""
 
-    connections: Mapping[str, AnyConnection]
+    connections: Mapping[str, AnyConnection]  # by server, in the order of the configuration
     updates: ResourceUpdates
     on_status: Callable[[str], None] | None = None  # receives a line about each server that could not list something
     completion_patience_s: float = 3.0  # limit of a completion
     # Servers whose failure was reported, until they answer again: a dead server is named once.
     _reported: set[str] = field(default_factory=set[str])
-
-    def server_names(self) -> tuple[str, ...]:
-        """Return the server names in the order of the configuration."""
-        return tuple(self.connections)
 
     @contextlib.asynccontextmanager
     async def attending(self, tokens: Mapping[str, str]) -> AsyncGenerator[None]:
@@ -337,8 +333,7 @@ class ResourceHub:
             problem = f"the {what} of server '{name}' could not be listed"
             if server is None:
                 # The lists of the others do not wait for a server that is slow to start.
-                with anyio.move_on_after(_START_PATIENCE_S):
-                    await connection.wait_until_settled()
+                await connection.wait_until_settled(_START_PATIENCE_S)
                 if connection.is_starting:
                     return
             try:

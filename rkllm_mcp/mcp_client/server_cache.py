@@ -9,16 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import ValidationError
-
 from rkllm_mcp.config.servers import MCPServerConfig, target_of
-from rkllm_mcp.mcp_client import sdk
 from rkllm_mcp.mcp_client.errors import has_hung_up, may_be_an_older_server
 from rkllm_mcp.messages import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import DiscoverResult
 
 
 LEGACY = "legacy"
@@ -53,15 +49,6 @@ class ProtocolRevision:
     version: str = ""  # a revision without handshake, "legacy" for the others; empty: to be discovered
     discovered: Mapping[str, Any] | None = None  # JSON of the server/discover result
     identity: str = ""  # name and version of a legacy server; another program may speak another revision
-
-    def mode_and_discovery(self) -> tuple[str, DiscoverResult | None]:
-        """Return the ``mode`` for ``mcp.Client`` and the discovery result; that is None if missing or invalid."""
-        prior: DiscoverResult | None = None
-        if self.discovered is not None:
-            with suppress(ValidationError):
-                prior = sdk.types.DiscoverResult.model_validate(self.discovered)
-        is_usable = self.version == LEGACY or (self.version and prior is not None)
-        return self.version if is_usable else "auto", prior
 
 
 UNKNOWN = ProtocolRevision()

@@ -101,7 +101,12 @@ def continued_value(answers: Sequence[str], text: str) -> str:
     """
     if not answers or len(text) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return ""
-    amounts = [_amount_in(answer) for answer in answers[-2:]]
+    # The value of a sum, or the only number of an answer with what it counts; empty for several.
+    amounts: list[str] = []
+    for answer in answers[-2:]:
+        numbers = [match[0] for match in _AMOUNT.finditer(with_digits(answer))]
+        value = _VALUE.search(answer)
+        amounts.append(value[1] if value else numbers[0] if len(numbers) == 1 else "")
     counts = _NUMBER.findall(with_digits(text))
     if len(counts) == 1 and counts[0].isdigit() and _TOTAL.search(text) and not _MONEY.search(with_digits(text)):
         return f"{amounts[-1].rstrip('円 ')} * {counts[0]}" if amounts[-1] and _MONEY.search(answers[-1]) else ""
@@ -118,14 +123,6 @@ def continued_value(answers: Sequence[str], text: str) -> str:
         days = [answer[start:end] for answer in texts for start, end, _ in day_spans(answer, _ANY_DAY)]
         return f"{days[-1]} {text}" if days else ""
     return continued_conversion(answers[-1], text)
-
-
-def _amount_in(answer: str) -> str:
-    """Return the value of a sum, or the only number of an answer with what it counts; empty for several."""
-    if value := _VALUE.search(answer):
-        return value[1]
-    found = list(_AMOUNT.finditer(with_digits(answer)))
-    return found[0][0] if len(found) == 1 else ""
 
 
 def is_value_alone(text: str) -> bool:

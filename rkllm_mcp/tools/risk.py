@@ -13,7 +13,7 @@ The words are our choice, after the tool names of some forty public servers.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,15 +25,11 @@ _ORDER: tuple[Risk, ...] = ("delete", "execute", "send", "change")
 """Highest risk first."""
 
 
-def _read_words() -> dict[str, tuple[list[str], tuple[str, ...]]]:
-    """Return the English words and the parts of Japanese names by the risk that they indicate, or ``read``."""
-    lines = Path(__file__).with_name("risk_words.txt").read_text("utf-8").splitlines()[1:]
-    rows = (line.partition(":") for line in lines)
-    parts = ((risk, words.split("|")) for risk, _, words in rows)
-    return {risk: (english.split(), tuple(japanese.split())) for risk, (english, japanese) in parts}
-
-
-_BY_RISK = _read_words()
+# English words and parts of Japanese names, by the risk that they indicate, or ``read``.
+_BY_RISK: dict[str, tuple[list[str], tuple[str, ...]]] = {}
+for _line in Path(__file__).with_name("risk_words.txt").read_text("utf-8").splitlines()[1:]:
+    _risk, _english, _japanese = re.split("[:|]", _line)
+    _BY_RISK[_risk] = _english.split(), tuple(_japanese.split())
 _WORDS: Mapping[str, Risk] = {word: risk for risk in _ORDER for word in _BY_RISK[risk][0]}
 _READING, _JAPANESE_READING = frozenset(_BY_RISK["read"][0]), _BY_RISK["read"][1]
 _JOINT = re.compile(r"\b(?:and|or|then)\b")
@@ -88,7 +84,7 @@ def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> R
     if trusted and tool.read_only:
         return by_arguments
     risks = {risk_of_name(tool.original_name), by_arguments, "change" if tool.read_only is False else None}
-    return _worst(risks)
+    return next((risk for risk in _ORDER if risk in risks), None)
 
 
 def is_known_to_read(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> bool:
@@ -130,12 +126,8 @@ def risk_of_name(name: str) -> Risk | None:
     if not name.endswith(_JAPANESE_READING):
         # Japanese names have no word boundaries.
         risks.update(risk for risk in _ORDER if any(word in name for word in _BY_RISK[risk][1]))
-    return _worst(risks)
+    return next((risk for risk in _ORDER if risk in risks), None)
 
 
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
-
-
-def _worst(risks: Set[object]) -> Risk | None:
-    return next((risk for risk in _ORDER if risk in risks), None)

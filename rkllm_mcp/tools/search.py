@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import anyio
+
 from rkllm_base.own_words import own_words
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.messages import ToolSpec, as_mapping
@@ -146,9 +148,9 @@ class _NameWord:
 class _ToolIndex:
     """The tools at one moment, prepared for requests."""
 
-    def __init__(self, tools: Sequence[ToolSpec], glossary: Glossary) -> None:
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self.tools = tools
-        self.glossary = glossary
+        self.glossary = glossary = own_glossary()
         self.ranking = Ranking([_fields(tool, glossary) for tool in tools])
         words = [word for tool in tools for word in words_of(f"{tool.name} {tool.description} {tool.keywords}")]
         self._loan_words = LoanWords(words)
@@ -258,6 +260,7 @@ class ToolSearch:
     past: PastCalls | None = None
     embedder: Embedder | None = None
     _index: _ToolIndex | None = None
+    _indexing: anyio.Lock = field(default_factory=anyio.Lock)
     _vectors: dict[str, Sequence[float]] = field(default_factory=dict[str, "Sequence[float]"])
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
@@ -332,16 +335,11 @@ class ToolSearch:
         ]
 
     async def _index_of(self, tools: Sequence[ToolSpec]) -> _ToolIndex:
-        def build() -> _ToolIndex:
-            # Another question may have waited for the same.
-            index = self._index
-            return index if index and index.tools == tuple(tools) else _ToolIndex(tuple(tools), own_glossary())
-
-        index = self._index
-        if index is None or index.tools != tuple(tools):
-            # A thousand tools take half a second of CPU.
-            index = self._index = await run_costly(build)
-        return index
+        async with self._indexing:  # another question may wait for the same
+            if self._index is None or self._index.tools != tuple(tools):
+                # A thousand tools take half a second of CPU.
+                self._index = await run_costly(_ToolIndex, tuple(tools))
+            return self._index
 
 
 def _flat(terms: Wanted) -> Iterator[str]:

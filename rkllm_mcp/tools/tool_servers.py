@@ -91,7 +91,6 @@ class LocalToolServer(ToolServer[ServerConfig, ToolImplementation]):
                     )
                     self._opened, self._connect_seconds = loaded, deadline.elapsed_s
                     self._become("ready")
-                    self.life.settle()
                     await self.life.over.wait()
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
@@ -119,13 +118,11 @@ def source_of(
     *,
     problem: str = "",
     read_device: DeviceReader | None = None,
-    on_change: Callable[[AnyToolServer], None] | None = None,
 ) -> AnyToolServer:
     """Create the tool server for ``spec``.
 
     ``problem`` is why it cannot be used at all, and the remedy. ``read_device`` gives built-in tools readings of the
-    machine. ``on_change`` runs in the server's own task after its
-    state or tools changed; it must not block or raise.
+    machine.
     """
     host = host or ConnectionServices()
     opener: Opener
@@ -142,10 +139,10 @@ def source_of(
         opener = partial(open_openapi, spec)
     elif isinstance(spec, RemoteServer) and any(placeholders(value) for value in spec.headers_template.values()):
         # Its headers need tokens of each request.
-        return PerRequestConnection(spec, host, on_change=on_change)
+        return PerRequestConnection(spec, host)
     else:
-        return Connection(spec, host, on_change=on_change)
-    return LocalToolServer(spec, opener, restart_pause_s=host.restart_pause_s, on_change=on_change)
+        return Connection(spec, host)
+    return LocalToolServer(spec, opener, restart_pause_s=host.restart_pause_s)
 
 
 @asynccontextmanager
@@ -184,24 +181,16 @@ async def open_toolbox(
     answers = Answers(sampler, approvals.approve_sampling)
     services, reasons = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for), problems or {}
 
-    def connect(changed: Callable[[AnyToolServer], None]) -> dict[str, AnyToolServer]:
-        return {
-            spec.name: source_of(
-                spec, services, problem=reasons.get(spec.name, ""), read_device=read_device, on_change=changed
-            )
-            for spec in specs
-        }
-
-    def open_resources(toolbox: Toolbox) -> ResourceHub:
-        # Only MCP servers have resources and prompts.
-        on_mcp = {
-            server.spec.name: server
-            for server in toolbox.connections
-            if isinstance(server, (Connection, PerRequestConnection))
-        }
-        return ResourceHub(on_mcp, answers.updates, on_status)
-
-    toolbox = Toolbox(connect, open_resources, on_status, policies, own)
+    connections = {
+        spec.name: source_of(spec, services, problem=reasons.get(spec.name, ""), read_device=read_device)
+        for spec in specs
+    }
+    # Only MCP servers have resources and prompts.
+    on_mcp = {
+        name: server for name, server in connections.items() if isinstance(server, (Connection, PerRequestConnection))
+    }
+    open_resources = partial(ResourceHub, on_mcp, answers.updates, on_status)
+    toolbox = Toolbox(connections, open_resources, on_status, policies, own)
     async with open_task_group() as tasks:
         for connection in toolbox.connections:
             tasks.start_soon(connection.run, name=f"server {connection.spec.name}")

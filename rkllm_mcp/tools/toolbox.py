@@ -57,7 +57,7 @@ class Toolbox:
     """The tools of all servers; created by ``tool_servers.open_toolbox``.
 
     Args:
-        connect: creates the servers, by name; they call the function it gets after their state or tools changed.
+        connections: the servers, by name; their ``on_change`` is set.
         open_resources: creates ``offerings`` on its first use.
         on_status: takes a line about each server that is ready, has new tools, fails or dies.
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
@@ -71,8 +71,8 @@ class Toolbox:
 
     def __init__(
         self,
-        connect: Callable[[Callable[[AnyToolServer], None]], Mapping[str, AnyToolServer]],
-        open_resources: Callable[[Toolbox], ResourceHub],
+        connections: Mapping[str, AnyToolServer],
+        open_resources: Callable[[], ResourceHub],
         on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
         own: Sequence[OwnTools] = (),
@@ -83,10 +83,11 @@ class Toolbox:
         self._open_resources = open_resources
         self.conversation_grants = (self._policies.approvals or Approvals()).conversations
         self.switches = self._policies.switches
-        self._connections = connect(self._on_change)
-        self.connections = tuple(self._connections.values())
+        self._connections = connections
+        self.connections = tuple(connections.values())
         claimed: dict[str, frozenset[str]] = {}
-        for name, connection in self._connections.items():
+        for name, connection in connections.items():
+            connection.on_change = self._on_change
             spec = connection.spec
             headers = spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
             # The token of its name, and those in its headers.
@@ -100,7 +101,7 @@ class Toolbox:
     @cached_property
     def offerings(self) -> ResourceHub:
         """Resources and prompts of the servers."""
-        return self._open_resources(self)
+        return self._open_resources()
 
     @cached_property
     def _resource_tools(self) -> ResourceTools:
@@ -119,14 +120,9 @@ class Toolbox:
 
         Lazy servers whose tools are not known are started.
         """
-
-        async def settle(server: AnyToolServer) -> None:
-            with anyio.move_on_after(limits_s.get(server.spec.name, 0.0)):
-                await server.wait_until_settled()
-
         async with anyio.create_task_group() as waits:
             for server in self.connections:
-                waits.start_soon(settle, server)
+                waits.start_soon(server.wait_until_settled, limits_s.get(server.spec.name, 0.0))
         return tuple(server for server in self.connections if server.is_starting)
 
     def retry(self) -> None:

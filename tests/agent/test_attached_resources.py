@@ -24,9 +24,7 @@ class Shelf:
 
     held: Mapping[str, str]
     read: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-
-    def server_names(self) -> tuple[str, ...]:
-        return ("notes", "notes2", "my docs")
+    connections: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("notes", "notes2", "my docs")))
 
     async def resources(self, server: str | None = None) -> tuple[Resource, ...]:
         references = (reference.partition(":") for reference in self.held)

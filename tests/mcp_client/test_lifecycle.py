@@ -350,22 +350,22 @@ async def test_a_program_that_cannot_be_started_is_started_once_and_reported_onc
             with pytest.raises(ServerUnavailableError, match="exited with code 3"):
                 await only(toolbox).available()
             assert starts.read_text("utf-8") == "started\n" * 2
-            assert await toolbox.wait(lambda _: 0.0) == ()
+            assert await toolbox.wait({}) == ()
     reason = "it exited with code 3 before it was ready; run its command in a terminal to see why"
     assert heard == [f"[MCP: Server 'broken' is left out: {reason}]\n    no such database"]
 
 
 def test_an_unrequested_start_waits_longer_than_one_on_request() -> None:
-    async def due() -> list[tuple[float, bool]]:
+    async def waits() -> list[tuple[float, float]]:
         backoff = Backoff(0.0)
-        seen = [(backoff.pause.left_s, backoff.is_due)]
+        seen = [(backoff.pause.left_s, backoff.unasked.left_s)]
         backoff.on_end()
-        seen.append((backoff.pause.left_s, backoff.is_due))
+        seen.append((backoff.pause.left_s, backoff.unasked.left_s))
         backoff = Backoff(1.0)
         backoff.on_end()
-        return [*seen, (backoff.pause.left_s, backoff.is_due)]
+        return [*seen, (backoff.pause.left_s, round(backoff.unasked.left_s))]
 
-    assert anyio.run(due) == [(0.0, True), (0.0, True), (0.0, False)]
+    assert anyio.run(waits) == [(0.0, 0.0), (0.0, 0.0), (0.0, 10)]
 
 
 async def test_any_operation_of_the_client_runs_with_the_connection_s_handling_of_errors() -> None:
@@ -379,12 +379,12 @@ async def test_any_operation_of_the_client_runs_with_the_connection_s_handling_o
             seen: list[list[Any]] = []
 
             async def look(_: Any) -> None:
-                seen.append([*connection.in_flight])
+                seen.append([*connection.use.contexts])
 
             context = CallContext(conversation_id="c")
             await connection.request(look, context)
             assert seen == [[context]]
-            assert connection.in_flight == []
+            assert connection.use.contexts == []
         with pytest.raises(ServerUnavailableError, match="is not available: it was stopped"):
             await connection.request(look, NO_CONTEXT)
 
@@ -396,7 +396,7 @@ def test_pauses_between_restarts_double_up_to_a_minute() -> None:
         for _ in range(8):
             backoff.on_end()
             waits.append(round(backoff.pause.left_s))
-        backoff.on_success()
+        backoff.ends_in_a_row = 0
         backoff.on_end()
         return [*waits, backoff.pause.left_s]
 

@@ -525,7 +525,7 @@ async def _read_request(request: Request, read: RequestReader) -> ChatRequest:
             raise HTTPError(
                 400, f"there is no server {server!r} in the configuration; there is {server_names}", param="tools"
             )
-        if connections[server].backoff.has_failed:
+        if connections[server].backoff.ends_in_a_row:
             raise HTTPError(
                 502, f"server {server!r} cannot be used: {connections[server].explanation()}", param="tools"
             )
