@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from rkllm_mcp.generation import GenerationOptions, HeldLimits
@@ -43,6 +43,23 @@ class _Phase(Enum):
 
 
 CallConstraint = Callable[[CallFormat, str], "Constraint | None"]
+
+
+@dataclass(eq=False)
+class _HeldPart:
+    """An answer or a call that is held."""
+
+    text: HeldText
+    start: int  # of its first token among the ids
+    shown: list[str] = field(default_factory=list[str])  # of each token
+
+
+@dataclass(eq=False)
+class _Cost:
+    """What the corrections of a response have cost."""
+
+    lost_s: float = 0.0
+    began_at: float | None = None  # of the last correction, until its first token has come
 
 
 class Holding:
@@ -78,9 +95,7 @@ class Holding:
         self.is_corrected = False  # the run has to be aborted, and started again with the ids that stay
         self.is_hot = False  # the next run is one of few tokens, with a higher temperature
         self._limits = limits or HeldLimits()
-        # What the corrections have cost so far, and when the last one began whose first token has not come.
-        self._lost_s = 0.0
-        self._began_at: float | None = None
+        self._cost = _Cost()
         self._tokenizer = tokenizer
         self._detector = detector
         self._answer = answer
@@ -89,10 +104,7 @@ class Holding:
         self._markers = re.compile(f"({named})") if named else None
         self._may_call = may_call
         self._phase = _Phase.FREE if answer is None else _Phase.WAITING
-        self._held: HeldText | None = None
-        # Of the held part: the place of its first token among the ids, and the text of each.
-        self._start = 0
-        self._shown: list[str] = []
+        self._held: _HeldPart | None = None
         self._lead = ""  # written by the host before the first token, and not shown yet
         self._waited = ""  # what may begin thinking
         self._tries = 0
@@ -135,10 +147,10 @@ class Holding:
 
         ``is_end``: it is a token that ends the answer.
         """
-        if self._began_at is not None:
+        if self._cost.began_at is not None:
             # The correction before this token is over.
-            self._lost_s += self._limits.clock() - self._began_at
-            self._began_at = None
+            self._cost.lost_s += self._limits.clock() - self._cost.began_at
+            self._cost.began_at = None
         lead, self._lead = self._lead, ""
         if self._phase is _Phase.WAITING and self._answer is not None:
             return self._wait(ids, text, self._answer, is_end=is_end)
@@ -148,17 +160,17 @@ class Holding:
         if self._heard is not None:
             return lead + self._hear(ids, held, self._heard, text, is_end=is_end)
         if is_end:
-            if held.is_complete:
+            if held.text.is_complete:
                 self._release()
                 return lead
             # The model ends a part that is not complete.
-            self._shown.append("")
+            held.shown.append("")
             return lead + self._reject(ids, held, "", "")
-        self._shown.append(text)
-        accepted = held.feed(text)
+        held.shown.append(text)
+        accepted = held.text.feed(text)
         if accepted == len(text):
             self._tries = 0 if text else self._tries
-            if held.is_over:
+            if held.text.is_over:
                 self.is_over = self._phase is _Phase.ANSWER
                 self._release()
             return lead + text
@@ -169,7 +181,7 @@ class Holding:
         lead, self._lead = self._lead, ""
         if self.is_corrected or self.is_over or self._held is None or self.is_hot:
             return lead
-        if self._phase is _Phase.FREE or self._held.is_complete:
+        if self._phase is _Phase.FREE or self._held.text.is_complete:
             return lead
         ids.append(-1)
         return lead + self.admit(ids, "", is_end=True)
@@ -184,20 +196,19 @@ class Holding:
         sampling = _HOTTEST if self.is_hot and options.sampling is not None else options.sampling
         return replace(options, max_new_tokens=max(1, most), sampling=sampling)
 
-    def _hold(self, held: HeldText, phase: _Phase, ids: Sequence[int]) -> None:
-        self._held, self._phase, self.is_active = held, phase, True
-        self._start, self._shown = len(ids), []
+    def _hold(self, text: HeldText, phase: _Phase, ids: Sequence[int]) -> None:
+        self._held, self._phase, self.is_active = _HeldPart(text, len(ids)), phase, True
 
     def _release(self) -> None:
         self._held, self._phase, self.is_active = None, _Phase.FREE, False
 
     def _write_lead(self, ids: list[int]) -> None:
         held = self._held
-        written = "" if held is None else held.structure()
+        written = "" if held is None else held.text.structure()
         if held is not None and written:
-            held.feed(written)
+            held.text.feed(written)
             ids += self._tokenizer.encode(self._segments(written))
-            self._start, self._lead = len(ids), written
+            held.start, self._lead = len(ids), written
 
     def _wait(self, ids: list[int], text: str, answer: Constraint, *, is_end: bool) -> str:
         """Let thinking and white space pass before the held answer; its first token begins it."""
@@ -215,37 +226,37 @@ class Holding:
         ids.append(last)
         return text[: len(text) - len(bare)] + self.admit(ids, bare, is_end=is_end)
 
-    def _reject(self, ids: list[int], held: HeldText, kept: str, rejected: str) -> str:
+    def _reject(self, ids: list[int], held: _HeldPart, kept: str, rejected: str) -> str:
         """Correct the last token of ``ids``, of which ``kept`` is right; return the text to show for it."""
-        if held.is_complete and self._phase is _Phase.CALL:
+        if held.text.is_complete and self._phase is _Phase.CALL:
             self._release()
             return kept + rejected
-        if held.is_complete:
+        if held.text.is_complete:
             # Words after a complete answer.
-            self._replace_last(ids, kept, "")
+            self._replace_last(ids, held, kept, "")
             self.is_over = True
             self._release()
             return kept
         limits = self._limits
-        if held.has_failed or self.corrections >= limits.corrections or self._lost_s >= limits.seconds:
+        if held.text.has_failed or self.corrections >= limits.corrections or self._cost.lost_s >= limits.seconds:
             if ids[-1] < 0:
                 ids.pop()
             self._release()
             return kept + rejected
         was_hot, self.is_hot = self.is_hot, False
-        written = held.other_spelling(rejected) if rejected and held.has_tool else ""
-        held.feed(written)
-        more = held.structure()
-        held.feed(more)
+        written = held.text.other_spelling(rejected) if rejected and held.text.has_tool else ""
+        held.text.feed(written)
+        more = held.text.structure()
+        held.text.feed(more)
         written += more
-        if not written and rejected and held.has_tool and self._tries < self._most_tries:
+        if not written and rejected and held.text.has_tool and self._tries < self._most_tries:
             self.is_hot = True
             self._tries += 1
         elif not written and self._phase is _Phase.ANSWER and rejected:
             self._heard, self._most_tries = [], 0
         elif not written and self._phase is _Phase.ANSWER:
-            written = held.shortest()
-            held.feed(written)
+            written = held.text.shortest()
+            held.text.feed(written)
         if not (written or self.is_hot or self._heard is not None):
             # The model's own word stays, and is read as without.
             self._release()
@@ -256,52 +267,52 @@ class Holding:
             written = rejected
         else:
             self.corrections += 1
-            self._began_at = limits.clock()
+            self._cost.began_at = limits.clock()
         self.is_corrected = True
-        self._replace_last(ids, kept, written)
+        self._replace_last(ids, held, kept, written)
         return kept + written
 
-    def _hear(self, ids: list[int], held: HeldText, heard: list[str], text: str, *, is_end: bool) -> str:
+    def _hear(self, ids: list[int], held: _HeldPart, heard: list[str], text: str, *, is_end: bool) -> str:
         """Add a token to the model's own continuation, and at its end write the first value in it, or the shortest."""
         heard.append(text)
         if not is_end and len(heard) < _HEARD_TOKENS:
             del ids[-1]
             return ""
         self._heard, self._tries = None, 0
-        written = held.first_value("".join(heard)) or held.shortest()
-        held.feed(written)
-        more = held.structure()
-        held.feed(more)
+        written = held.text.first_value("".join(heard)) or held.text.shortest()
+        held.text.feed(written)
+        more = held.text.structure()
+        held.text.feed(more)
         self.corrections += 1
-        self._began_at = self._limits.clock()
+        self._cost.began_at = self._limits.clock()
         self.is_corrected = True
-        self._shown.append("")
-        self._replace_last(ids, "", written + more)
-        if held.is_over:
+        held.shown.append("")
+        self._replace_last(ids, held, "", written + more)
+        if held.text.is_over:
             self.is_over = True
-        if held.is_over or not written:
+        if held.text.is_over or not written:
             self._release()
         return written + more
 
-    def _replace_last(self, ids: list[int], kept: str, written: str) -> None:
+    def _replace_last(self, ids: list[int], held: _HeldPart, kept: str, written: str) -> None:
         """Replace the last token by ``kept`` and ``written``, with the tokens before it of one character or word."""
         del ids[-1]
-        self._shown = self._shown[: len(ids) - self._start]
-        text = self._take_character(ids) + kept
-        if self._shown and self._shown[-1] and (text or written) and ids[-1] not in self._tokenizer.control_ids:
+        held.shown = held.shown[: len(ids) - held.start]
+        text = self._take_character(ids, held) + kept
+        if held.shown and held.shown[-1] and (text or written) and ids[-1] not in self._tokenizer.control_ids:
             # The words are cut up as the model would have done it.
             del ids[-1]
-            text = self._shown.pop() + text
-            text = self._take_character(ids) + text
+            text = held.shown.pop() + text
+            text = self._take_character(ids, held) + text
         added = self._tokenizer.encode([PlainText(text), *self._segments(written)])
         ids += added
-        self._shown += [text + written, *[""] * (len(added) - 1)] if added else []
+        held.shown += [text + written, *[""] * (len(added) - 1)] if added else []
 
-    def _take_character(self, ids: list[int]) -> str:
+    def _take_character(self, ids: list[int], held: _HeldPart) -> str:
         """Remove the tokens of a character that is not complete; return the text that they had before it."""
         text = ""
-        while self._shown and self._tokenizer.decode(ids[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
-            text = self._shown.pop() + text
+        while held.shown and self._tokenizer.decode(ids[-_LONGEST_CHARACTER:]).endswith("\ufffd"):
+            text = held.shown.pop() + text
             del ids[-1]
         return text
 

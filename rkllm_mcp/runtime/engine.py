@@ -120,12 +120,9 @@ class Engine:
         self._prefill_limit_s = 0.0  # of the current run
         self._watchdog = Watchdog(self._on_silence)
         self._is_decoding = False
-        self._is_dying = False
-        self._cause = ""
+        self._death_cause: str | None = None
         self._log_mark = 0
         self._settled = asyncio.Event()
-        # Memory of the worker before each of its first two runs with new pictures; the second is compared with.
-        self._before_pictures: list[int] = []
         self._numbers = count(1)
 
     @property
@@ -484,7 +481,7 @@ class Engine:
         """Send the next run to the worker, if it is idle."""
         self._notify_idle()
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
-        if worker is None or loaded is None or abi is None or self._is_dying or self._calls.is_restoring:
+        if worker is None or loaded is None or abi is None or self._death_cause is not None or self._calls.is_restoring:
             return
         while self._current is None:
             run, self._deferred = self._deferred or self._waiting.next(self._cache.ids), None
@@ -502,11 +499,11 @@ class Engine:
                 continue
             if isinstance(command.prompt, ImageInput) and command.clears_before:
                 # Memory lost to pictures is recovered before a new picture, for which the cache is cleared anyway.
-                now = worker.memory_bytes()
-                if len(self._before_pictures) < 2:
+                now, before_pictures = worker.memory_bytes(), self.supervisor.record.before_pictures
+                if len(before_pictures) < 2:
                     # The first run allocates buffers that stay.
-                    self._before_pictures.append(now)
-                elif now - self._before_pictures[1] > _MOST_GROWTH_BYTES:
+                    before_pictures.append(now)
+                elif now - before_pictures[1] > _MOST_GROWTH_BYTES:
                     self._deferred = run
                     self._kill("its memory had grown with pictures")
                     return
@@ -547,8 +544,7 @@ class Engine:
 
     def _kill(self, cause: str) -> None:
         if self.supervisor.worker is not None:
-            self._is_dying = True
-            self._cause = cause
+            self._death_cause = cause
             self.supervisor.worker.kill()
 
     def _forget_current(self) -> Run | None:
@@ -648,8 +644,7 @@ class Engine:
     # Reports of the supervisor
 
     def _on_service(self) -> None:
-        self._is_dying, self._cause = False, ""
-        self._before_pictures = []
+        self._death_cause = None
         self._cache.on_clear()
         worker = self.supervisor.worker
         if worker is not None:
@@ -660,7 +655,7 @@ class Engine:
     def _on_loss(self, error: RkllmMcpError) -> None:
         """Fail the current run and calls; fail waiting runs only if no other worker will start."""
         if isinstance(error, WorkerDiedError):
-            error.cause = self._cause
+            error.cause = self._death_cause or ""
         self._cache_changes.clear()
         self._waiting.clear_expected()
         current = self._forget_current()

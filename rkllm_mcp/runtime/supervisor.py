@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.to_thread
@@ -117,6 +117,8 @@ class WorkerRecord:
     loaded_at_s: float | None = None  # clock of the event loop when the model was loaded
     is_used: bool = False  # a run was sent to it; set by the engine
     is_proven: bool = False  # a run of it succeeded; set by the engine
+    # Its memory before each of its first two runs with new pictures, bytes; the second is compared with.
+    before_pictures: list[int] = field(default_factory=list[int])
 
 
 class Supervisor:
