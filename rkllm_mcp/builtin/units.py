@@ -189,19 +189,12 @@ def _meanings_of(unit: str) -> dict[str, tuple[float, float]]:
     raise LocalToolError(f"The unit '{unit[:40]}' is not known; write its sign or its name in English or Japanese.")
 
 
-def _kinds() -> dict[str, dict[str, tuple[float, float]]]:
-    """Read units.tsv: quantity, factor to the base unit, zero point, names.
-
-    Names are matched exactly first, then in lower case, so that MB and Mb, MW and mW stay distinct.
-    """
-    meanings: dict[str, dict[str, tuple[float, float]]] = {}
-    for row in Path(__file__).with_name("units.tsv").read_text("utf-8").splitlines():
-        kind, size, zero, spellings = row.split("\t")
-        for spelling in spellings.split():
-            meanings.setdefault(unicodedata.normalize("NFKC", spelling), {})[kind] = (float(size), float(zero))
-    for spelling in list(meanings):
-        meanings.setdefault(spelling.lower(), meanings[spelling])
-    return meanings
-
-
-_KINDS = _kinds()
+# The meanings of each name of a unit, of units.tsv: quantity, factor to the base unit, zero point, names. They are
+# matched exactly first, then in lower case, so that MB and Mb, MW and mW stay distinct.
+_KINDS: dict[str, dict[str, tuple[float, float]]] = {}
+for _row in Path(__file__).with_name("units.tsv").read_text("utf-8").splitlines():
+    _kind, _size, _zero, _names = _row.split("\t")
+    for _name in _names.split():
+        _KINDS.setdefault(unicodedata.normalize("NFKC", _name), {})[_kind] = (float(_size), float(_zero))
+for _name in list(_KINDS):
+    _KINDS.setdefault(_name.lower(), _KINDS[_name])

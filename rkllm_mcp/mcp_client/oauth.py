@@ -15,7 +15,7 @@ import json
 import os
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -70,29 +70,18 @@ class Redirect:
             self.arrived.set()
         return True
 
-
-@asynccontextmanager
-async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
-    """Listen at the redirect's address inside this block; a ServerUnavailableError if it is in use, or no loopback."""
-    parts = urlsplit(redirect.uri)
-    if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise ServerUnavailableError(f"{redirect.uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
-    try:
-        listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
-    except OSError as error:
-        message = f"cannot listen on {redirect.uri}: {error.strerror}; set another redirect_uri"
-        raise ServerUnavailableError(message) from None
-
-    async def answer_browser(stream: SocketStream) -> None:
+    async def answer_browser(self, stream: SocketStream) -> None:
+        """Take the address that a browser requests over a connection, and show it a page."""
+        parts = urlsplit(self.uri)
         async with stream:
             with anyio.move_on_after(_REQUEST_TIMEOUT_S):
                 received, target = b"", ""
                 with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                     while b"\r\n\r\n" not in received and len(received) < _MAX_REQUEST_BYTES:
                         received += await stream.receive()
-                    method, _, tail = received.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
-                    target = tail.partition(" ")[0] if method == "GET" else ""
-                is_taken = target.startswith("/") and redirect.take(f"{parts.scheme}://{parts.netloc}{target}")
+                method, _, tail = received.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
+                target = tail.partition(" ")[0] if method == "GET" else ""
+                is_taken = target.startswith("/") and self.take(f"{parts.scheme}://{parts.netloc}{target}")
                 text = "You can close this window and return." if is_taken else "Not found."
                 status = "200 OK" if is_taken else "404 Not Found"
                 body = _PAGE.format(text).encode()
@@ -100,13 +89,6 @@ async def _listening(redirect: Redirect) -> AsyncGenerator[None]:
                 head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await stream.send(head.encode() + body)
-
-    async with listener, anyio.create_task_group() as serving:
-        serving.start_soon(listener.serve, answer_browser)
-        try:
-            yield
-        finally:
-            serving.cancel_scope.cancel()
 
 
 # Of metadata, registrations and tokens.
@@ -139,11 +121,22 @@ class BrowserConsent:
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
         """Ask for consent; see ``Consent``."""
         redirect = Redirect(redirect_uri, dict(parse_qsl(urlsplit(url).query)).get("state", ""))
-        async with _listening(redirect):
+        parts = urlsplit(redirect_uri)
+        if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+            message = f"{redirect_uri} is not a loopback address; use http://127.0.0.1:PORT/callback"
+            raise ServerUnavailableError(message)
+        try:
+            listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
+        except OSError as error:
+            message = f"cannot listen on {redirect_uri}: {error.strerror}; set another redirect_uri"
+            raise ServerUnavailableError(message) from None
+        async with listener, anyio.create_task_group() as serving:
+            serving.start_soon(listener.serve, redirect.answer_browser)
             self.expect(redirect)
             await self.show(server, url)
             with anyio.move_on_after(self.timeout_s):
                 await redirect.arrived.wait()
+            serving.cancel_scope.cancel()
         if not redirect.arrived.is_set():
             message = f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
             raise ServerUnavailableError(message)
@@ -268,7 +261,7 @@ class SignIn:
         is_program = spec.auth == "client_credentials"
         spelling = _IssuerSpelling()
         if is_program:
-            storage = _Storage(self.tokens, _account(spec))
+            storage = _Storage(self.tokens, f"{spec.name} {spec.url}")
             account, scope = (spec.client_id or "", spec.client_secret or ""), " ".join(spec.scopes) or None
             provider = sdk.client_credentials.ClientCredentialsOAuthProvider(
                 spec.url, storage, *account, scope=scope, issuer=spec.issuer or None
@@ -313,7 +306,9 @@ class SignIn:
         reach: Reach,
         spelling: _IssuerSpelling,
     ) -> OAuthClientProvider:
-        redirect_uri = spec.redirect_uri or self.tokens.redirect_uri(_account(spec))
+        # The same URL under two server names is two accounts.
+        account = f"{spec.name} {spec.url}"
+        redirect_uri = spec.redirect_uri or self.tokens.redirect_uri(account)
         addresses: list[str] = []
         refusals: list[ServerUnavailableError] = []
 
@@ -352,7 +347,7 @@ class SignIn:
                     "issuer": spec.issuer or None,
                 }
             )
-        storage = _Storage(self.tokens, _account(spec), registration)
+        storage = _Storage(self.tokens, account, registration)
         metadata = _with_scopes(spec.scopes, sdk.auth.OAuthClientMetadata.model_validate(described))
         url = self.client_metadata_url or None
         provider = sdk.client_auth.OAuthClientProvider(
@@ -410,11 +405,6 @@ class _IssuerSpelling:
 
 
 _METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
-
-
-def _account(spec: RemoteServer) -> str:
-    """Return the storage key: the same URL under two server names is two accounts."""
-    return f"{spec.name} {spec.url}"
 
 
 def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:

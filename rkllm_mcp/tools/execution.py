@@ -89,9 +89,11 @@ async def execute_call(
     watch = Deadline(now=now)
     watched = watch.within(context)
     result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
+    fact = f"Tool '{call.name}' is switched off"
+    off = ToolResult(call.id, call.name, f"{fact}; answer without it.", is_error=True, ruling="off", notice=f"{fact}.")
     try:
         if not policies.switches.is_on(tool.server, tool.wire_name):
-            result = disabled_result(call)
+            result = off
             return result
         ruling = ""
         if policies.approvals is not None:
@@ -104,7 +106,7 @@ async def execute_call(
             ruling = verdict.ruling
             # A person may have taken an hour.
             if not policies.switches.is_on(tool.server, tool.wire_name):
-                result = disabled_result(call)
+                result = off
                 return result
             if not is_current():
                 notice = f"Tool '{call.name}' was changed by its server while you were asked, so it was not called."
@@ -130,13 +132,6 @@ async def execute_call(
         if policies.recorder is not None:
             timed_result = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
             policies.recorder(call_record(tool, call, context, timed_result, clock()))
-
-
-def disabled_result(call: ToolCall) -> ToolResult:
-    """Return the error result for a disabled tool."""
-    notice = f"Tool '{call.name}' is switched off."
-    text = f"Tool '{call.name}' is switched off; answer without it."
-    return ToolResult(call.id, call.name, text, is_error=True, ruling="off", notice=notice)
 
 
 async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:

@@ -57,11 +57,19 @@ def continued_question(before: str, text: str) -> str:
     It is empty if ``text`` has other words, or a value that nothing in ``before`` is alike: a question may leave out
     where and when.
     """
-    if not before or not is_value_alone(text):
+    question = with_digits(text)
+    # Others ask for themselves: "18% of 245?", "10 kg in pounds".
+    if not before or len(question) > _MOST_CHARS or expression_of(text) or names_conversion(text):
         return ""
-    question, earlier = with_digits(text), with_digits(before)
+    values, remaining = _values_in(question), question
+    for value in reversed(values):
+        # With what it counts: 15個, 12.5 kg.
+        counted = _COUNTED.match(remaining, value.end) if value.kind == "number" else None
+        remaining = f"{remaining[: value.start]} {remaining[counted.end() if counted else value.end :]}"
+    if not values or _AROUND.sub("", remaining):
+        return ""
+    earlier = with_digits(before)
     priced = {match.start() for match in ONE_OF_EACH.finditer(earlier)}
-    values = _values_in(question)
     earlier_values = [value for value in _values_in(earlier) if value.start not in priced]
     edits: list[tuple[int, int, str]] = []
     more: list[str] = []
@@ -89,7 +97,7 @@ def continued_question(before: str, text: str) -> str:
         edits.append((best.start, best.end, word))
     for start, end, word in sorted(edits, reverse=True):
         earlier = f"{earlier[:start]}{word}{earlier[end:]}"
-    return " ".join([earlier, *more]) if values else ""
+    return " ".join([earlier, *more])
 
 
 def continued_value(answers: Sequence[str], text: str) -> str:
@@ -123,20 +131,6 @@ def continued_value(answers: Sequence[str], text: str) -> str:
         days = [answer[start:end] for answer in texts for start, end, _ in day_spans(answer, _ANY_DAY)]
         return f"{days[-1]} {text}" if days else ""
     return continued_conversion(answers[-1], text)
-
-
-def is_value_alone(text: str) -> bool:
-    """Return True if a text has a value and nothing else that says what it asks."""
-    remaining = with_digits(text)
-    # It asks for itself: "18% of 245?", "10 kg in pounds".
-    if len(remaining) > _MOST_CHARS or expression_of(text) or names_conversion(text):
-        return False
-    values = _values_in(remaining)
-    for value in sorted(values, key=lambda value: -value.start):
-        # With what it counts: 15個, 12.5 kg.
-        counted = _COUNTED.match(remaining, value.end) if value.kind == "number" else None
-        remaining = f"{remaining[: value.start]} {remaining[counted.end() if counted else value.end :]}"
-    return bool(values) and not _AROUND.sub("", remaining)
 
 
 def without_values(text: str) -> str:

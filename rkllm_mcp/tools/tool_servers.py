@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 class ToolImplementation(Protocol):
     """The tools of a loaded server and the function that calls them."""
 
-    @property
-    def tools(self) -> Sequence[ToolSpec]:
-        """Tools under the server's own names."""
-        ...
+    tools: tuple[ToolSpec, ...]  # under the server's own names
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """Call a tool and return the JSON of a ``tools/call`` result; a failing tool is a result with ``isError``."""

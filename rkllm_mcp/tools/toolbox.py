@@ -47,10 +47,7 @@ class _Index:
 class OwnTools(CallableServer, Protocol):
     """Tools of this process that no configuration names; their server has the rule for approvals."""
 
-    @property
-    def tools(self) -> Sequence[ToolSpec]:
-        """The tools."""
-        ...
+    tools: tuple[ToolSpec, ...]
 
 
 class Toolbox:

@@ -17,7 +17,7 @@ from rkllm_mcp.messages import ANSWER, ERROR, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, Approver, CallContext, Decision
 from rkllm_mcp.text import Language
 from rkllm_mcp.tools.approvals import Approvals, Switches
-from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call
+from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, execute_call
 from tests.support.mcp_servers.specs import local_server
 
 SERVER = local_server("s")
@@ -105,7 +105,10 @@ async def test_a_tool_that_is_switched_off_is_not_called_and_its_owner_not_asked
     server, switches = Server(), Switches()
     switches.turn("s", "t", is_on=False)
     result = await executed(server, ExecutionPolicies(Approvals(), switches=switches))
-    assert (result, server.contexts) == (disabled_result(CALL), [])
+    fact = f"Tool '{CALL.name}' is switched off"
+    text, notice = f"{fact}; answer without it.", f"{fact}."
+    off = ToolResult(CALL.id, CALL.name, text, is_error=True, ruling="off", notice=notice)
+    assert (result, server.contexts) == (off, [])
     assert result.text == "Tool 't' is switched off; answer without it."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ BUILTIN = BuiltinServer(name="b", tools=(CLOCK,))
 class Told:
     """Tools that say what they were called with."""
 
-    tools: Sequence[ToolSpec] = (ToolSpec("say"), ToolSpec("hide"))
+    tools: tuple[ToolSpec, ...] = (ToolSpec("say"), ToolSpec("hide"))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": f"{tool} {dict(arguments)}"}], "isError": False}

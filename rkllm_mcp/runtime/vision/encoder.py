@@ -61,6 +61,7 @@ class VisionEncoder:
     model: Path  # its file
     runs: int = 0  # pictures that the NPU has encoded
     version: str = ""  # release of librknnrt.so; empty until it is loaded
+    picture_tokens: int = 0  # tokens of a picture; 0 until the encoder was loaded
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     worker: WorkerProcess | None = None  # None while the encoder is not in memory
     _end_worker: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -69,11 +70,6 @@ class VisionEncoder:
     _rows: asyncio.Future[bytes] = field(init=False)
     _expected: int = 0  # number of the picture that is encoded
     _cache: OrderedDict[str, PictureEmbedding] = field(default_factory=OrderedDict[str, PictureEmbedding])
-
-    @property
-    def picture_tokens(self) -> int:
-        """Tokens of a picture; 0 until the encoder was loaded."""
-        return self._shape.tokens if self._shape else 0
 
     async def shape(self) -> EncoderShape:
         """Return the encoder's properties; it is loaded for that at first.
@@ -153,6 +149,7 @@ class VisionEncoder:
             raise
         self.version = loaded.version
         self.worker, self._shape = worker, EncoderShape(*loaded.shape)
+        self.picture_tokens = self._shape.tokens
         return self.worker, self._shape
 
     async def _reply(
