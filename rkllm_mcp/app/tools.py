@@ -121,7 +121,7 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
     """Switch a tool or server, or raise a ToolboxError; return its server, and the tool's name or None for a server."""
     # The name of a server never means another server's tool of the same name.
     if name in {server.name for server in config.servers}:
-        toolbox.switches.turn_server(name, is_on=is_on)
+        toolbox.switches.turn(name, is_on=is_on)
         return name, None
     (tool,) = toolbox.switch(name, is_on=is_on)
     return tool.server, tool.name

@@ -48,8 +48,10 @@ def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bo
         allowed_program = resolve_program(str(Path(name).expanduser()), None, "/")
         if allowed_program is None or allowed_program.resolve() != file:
             continue
-        # One file can be several programs, chosen by name: busybox, shims of version managers.
-        if allowed_program.name != program.name and not _family(allowed_program) == _family(program) == _family(file):
+        # One file can be several programs, chosen by name: busybox, shims of version managers. The
+        # version in a name does not count: python for python3.11.
+        names = {path.name.rstrip("0123456789.-") for path in (allowed_program, program, file)}
+        if allowed_program.name != program.name and len(names) > 1:
             continue
         if not pattern or allowed_program.name not in _RUNNERS:
             if list(args[: len(pattern)]) == pattern:
@@ -63,11 +65,6 @@ def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bo
         if words and words[1 : len(pattern)] == pattern[1:] and (argument == package or is_version):
             return True
     return False
-
-
-def _family(program: Path) -> str:
-    """Return the name without a version: python for python3.11."""
-    return program.name.rstrip("0123456789.-")
 
 
 async def launch_of(

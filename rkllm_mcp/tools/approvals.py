@@ -77,26 +77,18 @@ class Switches:
         """Replace all switches by stored ones, which another process may have changed."""
         self._states = {(switch.server, switch.tool): bool(switch.is_on) for switch in remembered}
 
-    def is_on(self, server: str, tool: str) -> bool:
-        """Return True if a tool is enabled, given its wire name."""
+    def is_on(self, server: str, tool: str = "") -> bool:
+        """Return True if a tool is enabled, given its wire name; without a name the server's own switch counts."""
         return self._states.get((server, tool), self._states.get((server, ""), True))
 
-    def is_server_on(self, server: str) -> bool:
-        """Return True if the server's own switch is on; single tools may differ."""
-        return self._states.get((server, ""), True)
-
-    def turn(self, server: str, tool: str, *, is_on: bool) -> None:
-        """Enable or disable one tool."""
-        # A tool switch equal to the server's is dropped, so that the tool follows later changes of the server's switch.
-        state = None if is_on == self.is_server_on(server) else is_on
-        self._change([Switch(server, tool, state)])
-
-    def turn_server(self, server: str, *, is_on: bool) -> None:
-        """Enable or disable a server with all its present and future tools."""
-        tool_switches = [Switch(name, tool, None) for name, tool in self._states if name == server and tool]
-        self._change([*tool_switches, Switch(server, "", None if is_on else False)])
-
-    def _change(self, changes: Sequence[Switch]) -> None:
+    def turn(self, server: str, tool: str = "", *, is_on: bool) -> None:
+        """Enable or disable one tool; without a name, a server with all its present and future tools."""
+        if tool:
+            # A tool switch equal to the server's is dropped, so that the tool follows later changes of that one.
+            changes = [Switch(server, tool, None if is_on == self.is_on(server) else is_on)]
+        else:
+            changes = [Switch(name, other, None) for name, other in self._states if name == server and other]
+            changes.append(Switch(server, "", None if is_on else False))
         for change in changes:
             if change.is_on is None:
                 self._states.pop((change.server, change.tool), None)

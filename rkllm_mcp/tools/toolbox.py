@@ -203,7 +203,7 @@ class Toolbox:
         """
         # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
-            self.switches.turn_server(name, is_on=is_on)
+            self.switches.turn(name, is_on=is_on)
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
         tool = self.resolve(name) or self.resolve_starting(name)
         if tool is None:
@@ -299,7 +299,7 @@ class Toolbox:
         return {
             name: source.resource_names
             for name, source in self._connections.items()
-            if source.resource_names and self.switches.is_server_on(name)
+            if source.resource_names and self.switches.is_on(name)
         }
 
     def _unknown(self, name: str) -> str:

@@ -110,7 +110,7 @@ async def test_a_server_that_is_switched_off_offers_nothing_and_one_that_asks_al
         toolbox.switch("memos", is_on=False)
         assert offering(toolbox) == []
         # As the page does it.
-        toolbox.switches.turn_server("memos", is_on=True)
+        toolbox.switches.turn("memos", is_on=True)
         toolbox.switch("read_resource", is_on=False)
         assert offering(toolbox) == ["list_resources"]
     policies = ExecutionPolicies(approvals=Approvals())

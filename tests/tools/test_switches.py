@@ -11,11 +11,11 @@ from rkllm_mcp.tools.approvals import Switches
 def test_switching_a_server_forgets_the_switches_of_its_tools_but_those_turned_since() -> None:
     switches = Switches()
     switches.turn("s", "b", is_on=False)
-    switches.turn_server("s", is_on=False)
+    switches.turn("s", is_on=False)
     switches.turn("s", "a", is_on=True)
     assert [switches.is_on("s", tool) for tool in "ab"] == [True, False]
     assert switches.is_on("other", "b")
-    switches.turn_server("s", is_on=True)
+    switches.turn("s", is_on=True)
     assert [switches.is_on("s", tool) for tool in "ab"] == [True, True]
 
 
@@ -29,7 +29,7 @@ def test_changes_are_passed_to_the_store_and_restore_the_same_state() -> None:
     switches = Switches(keep=keep)
     switches.turn("s", "a", is_on=False)
     switches.turn("s", "b", is_on=True)
-    switches.turn_server("r", is_on=False)
+    switches.turn("r", is_on=False)
     switches.turn("r", "x", is_on=True)
     switches.turn("r", "y", is_on=False)
     left = [switch for switch in kept.values() if switch.is_on is not None]

@@ -186,4 +186,4 @@ async def test_the_name_of_a_server_means_no_tool_that_is_called_like_it() -> No
             await toolbox.wait_until_connected()
             assert [tool.name for tool in toolbox.tools()] == ["clock", "own"]
             assert [tool.name for tool in toolbox.switch("own", is_on=False)] == ["clock"]
-            assert not toolbox.switches.is_server_on("own")
+            assert not toolbox.switches.is_on("own")

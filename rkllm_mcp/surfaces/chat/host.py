@@ -115,7 +115,7 @@ class LocalHost:
 
     async def servers(self) -> Sequence[ListedServer]:
         """Return the servers and their states."""
-        is_on = self._app.toolbox.switches.is_server_on
+        is_on = self._app.toolbox.switches.is_on
         return [
             ListedServer(server.name, server.state, server.tool_count, server.reason, is_on(server.name))
             for server in self._app.toolbox.servers()

@@ -80,7 +80,7 @@ async def list_servers(request: Request) -> dict[str, Any]:
                 for tool in tools
                 if tool.server == server.spec.name and not tool.on_demand
             ),
-            "enabled": app.toolbox.switches.is_server_on(server.spec.name),
+            "enabled": app.toolbox.switches.is_on(server.spec.name),
             "can_log_in": is_owner
             and server.failure == "login"
             and isinstance(server.spec, RemoteServer)
@@ -421,7 +421,7 @@ async def follow_login(request: Request) -> dict[str, Any]:
 
 async def _switch_server(request: Request, *, is_on: bool) -> SwitchResult:
     app, name = tenant_of(request).app, _server_name(request)
-    app.toolbox.switches.turn_server(name, is_on=is_on)
+    app.toolbox.switches.turn(name, is_on=is_on)
     await app.store.flush()
     return SwitchResult(name=name, enabled=is_on)
 
