@@ -77,24 +77,16 @@ class Glossary:
     """Meanings by word."""
 
     def __init__(self, phrases: Mapping[tuple[str, ...], Sequence[str]], japanese: Mapping[str, Sequence[str]]) -> None:
-        self._phrases = phrases
+        self.phrases = phrases
         self._japanese = japanese
         longest_first = sorted(japanese, key=len, reverse=True)
         self._entry = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-
-    def phrase_at(self, stems: Sequence[str], start: int) -> tuple[int, Sequence[str]]:
-        """Return the number of words of the longest entry that begins at ``start``, and its meanings; 1 if none."""
-        for length in range(min(_LONGEST_PHRASE, len(stems) - start), 0, -1):
-            meanings = self._phrases.get(tuple(stems[start : start + length]))
-            if meanings:
-                return length, meanings
-        return 1, ()
 
     def meanings_of_words(self, stems: Sequence[str]) -> Iterator[str]:
         """Yield the meanings of English words, given as stems in order; a phrase counts in addition to its words."""
         for start in range(len(stems)):
             for length in range(1, min(_LONGEST_PHRASE, len(stems) - start) + 1):
-                yield from self._phrases.get(tuple(stems[start : start + length]), ())
+                yield from self.phrases.get(tuple(stems[start : start + length]), ())
 
     def entries_in(self, text: str) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield the Japanese entries in ``text``, which is normalised and in lower case, with their meanings."""
@@ -192,7 +184,11 @@ def wanted_terms(request: str, glossary: Glossary) -> dict[str, list[tuple[str, 
     terms: dict[str, list[tuple[str, float]]] = {}
     start = 0
     while start < len(words):
-        length, meanings = glossary.phrase_at(stems, start)
+        # The longest entry that begins here, else one word.
+        length = min(_LONGEST_PHRASE, len(stems) - start)
+        while length > 1 and tuple(stems[start : start + length]) not in glossary.phrases:
+            length -= 1
+        meanings = glossary.phrases.get(tuple(stems[start : start + length]), ())
         is_word = length == 1 and words[start] not in _STOP
         if meanings or is_word:
             key = stems[start] if is_word else f"~{' '.join(stems[start : start + length])}"
