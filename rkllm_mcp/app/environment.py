@@ -88,6 +88,11 @@ class ModelHost:
     description: str = ""
     has_stand_in: bool = False  # True if a fallback answers while the local model cannot be loaded
     remote: RemoteModel | None = None  # None if the NPU answers
+    takes_pictures: bool = False  # the model sees pictures
+    is_emulated: bool = False  # the NPU is emulated: the answers come from a script, or from weights on the CPU
+    has_weights: bool = False  # the CPU computes the answers, on the emulated NPU
+    # what an answer after results is made of; the model's card decides
+    answers_from: Literal["conversation", "facts", "sentences"] = "conversation"
     # embedding and reranking models, by the name or path in the configuration
     auxiliary_models: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
 
@@ -114,30 +119,10 @@ class ModelHost:
         return len(self.npu.form.tokenizer.encode([PlainText(text)]))
 
     @property
-    def takes_pictures(self) -> bool:
-        """The model sees pictures."""
-        return self.npu is not None and self.npu.model.encoder is not None
-
-    @property
     def picture_tokens(self) -> int:
         """Tokens that a picture takes; 0 until the encoder was loaded, and for a model that does not see."""
         vision = self.npu.vision if self.npu is not None else None
         return vision.encoder.picture_tokens if vision is not None else 0
-
-    @property
-    def is_emulated(self) -> bool:
-        """The NPU is emulated: the answers come from a script, or from weights on the CPU."""
-        return self.npu is not None and self.npu.model.card.emulated
-
-    @property
-    def has_weights(self) -> bool:
-        """The CPU computes the answers, on the emulated NPU."""
-        return self.npu is not None and self.npu.model.has_weights
-
-    @property
-    def answers_from(self) -> Literal["conversation", "facts", "sentences"]:
-        """What an answer after results is made of; the model's card decides."""
-        return "conversation" if self.npu is None else self.npu.model.card.answers_from
 
     @property
     def is_ready(self) -> bool:

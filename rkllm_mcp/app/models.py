@@ -27,7 +27,6 @@ from rkllm_mcp.app.settings import blindness, chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import (
     MemoryShortError,
-    ModelExchangeError,
     ModelLoadError,
     ModelNotFoundError,
     RuntimeUnusableError,
@@ -210,11 +209,22 @@ async def _open_on_npu(
             held_limits(model, settings.profile),
         )
         npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)
-        emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
+        has_weights = model.has_weights
+        emulated = "on the CPU, NPU emulated" if has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
         embedder, prompt_listing = auxiliary_models.get(embedding_name or ""), listing(config, model, form)
         yield ModelHost(
-            model.name, chat_model, prompt_listing, npu, embedder, description, auxiliary_models=auxiliary_models
+            model.name,
+            chat_model,
+            prompt_listing,
+            npu,
+            embedder,
+            description,
+            takes_pictures=model.encoder is not None,
+            is_emulated=model.card.emulated,
+            has_weights=has_weights,
+            answers_from=model.card.answers_from,
+            auxiliary_models=auxiliary_models,
         )
 
 
@@ -280,7 +290,8 @@ class ModelSwitch:
     _open: dict[str, tuple[ModelHost, AsyncExitStack]] = field(
         default_factory=dict[str, "tuple[ModelHost, AsyncExitStack]"], init=False
     )
-    _current: ModelHost | None = field(default=None, init=False)
+    home: ModelHost = field(init=False)  # the configured model
+    current: ModelHost = field(init=False)  # the model that answers, which may be unloaded
     _changed: anyio.Event = field(default_factory=anyio.Event, init=False)
     _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
     _failures: dict[str, tuple[float, RuntimeUnusableError]] = field(
@@ -289,7 +300,7 @@ class ModelSwitch:
 
     async def open(self) -> None:
         """Open the configured model; ``open_models`` does this."""
-        self._current = await self._open_host(self.config, self.auxiliary)
+        self.home = self.current = await self._open_host(self.config, self.auxiliary)
 
     async def close(self) -> None:
         """Close all models; ``open_models`` does this."""
@@ -298,18 +309,6 @@ class ModelSwitch:
             for name in reversed(self._open):
                 await self._open[name][1].aclose()
             self._open.clear()
-
-    @property
-    def current(self) -> ModelHost:
-        """The model that answers, which may be unloaded; a ModelExchangeError if none is open."""
-        if self._current is None:
-            raise ModelExchangeError
-        return self._current
-
-    @property
-    def home(self) -> ModelHost:
-        """The configured model."""
-        return next(iter(self._open.values()))[0]
 
     @property
     def is_unloaded(self) -> bool:
@@ -397,10 +396,10 @@ class ModelSwitch:
                     remedy = "End other programs, or choose a smaller model or context_tokens."
                     raise MemoryShortError(f"{least}, and {there}, which stays loaded.", remedy)
             try:
-                await self._unload(before)
+                await before.board.engine.unload()
                 if name in self._open:
                     host = self._open[name][0]
-                    self._wake(host)
+                    host.board.engine.supervisor.load()
                 else:
                     host = await self._open_host(config, (), self.home)
                 await host.board.engine.ready()
@@ -417,7 +416,8 @@ class ModelSwitch:
     async def unload(self) -> None:
         """Free the memory of the loaded chat model, which nothing may use; ``load`` loads one again."""
         async with self._lock:
-            await self._unload(self.current)
+            if self.current.npu is not None:
+                await self.current.npu.engine.unload()
 
     async def remove(self, folder: Path, remove: Callable[[], object]) -> None:
         """Remove a model's folder with ``remove``, in a thread; a UsageError if it is loaded or configured."""
@@ -446,18 +446,18 @@ class ModelSwitch:
             async with anyio.create_task_group() as tasks:
                 for wait in (host.given_up, changed.wait):
                     tasks.start_soon(_end_with, wait, tasks.cancel_scope)
-            if host is not self._current or host.failure is None:
+            if host is not self.current or host.failure is None:
                 continue
             if host is self.home:
                 return
             logger.error("model '%s' is lost, and '%s' takes its place: %s", host.name, self.home.name, host.failure)
             async with self._lock:
                 await self._close(host.name)
-                self._wake(self.home)
+                self.home.board.engine.supervisor.load()
                 self._use(self.home)
 
     def _use(self, host: ModelHost) -> None:
-        self._current = host
+        self.current = host
         self._changed.set()
         self._changed = anyio.Event()
         self.on_change(host)
@@ -486,9 +486,9 @@ class ModelSwitch:
         if name != self.home.name:
             await self._close(name)
         elif before is not self.home:
-            await self._unload(self.home)
+            await self.home.board.engine.unload()
         if is_wanted:
-            self._wake(before)
+            before.board.engine.supervisor.load()
         if not isinstance(error, RuntimeUnusableError):
             return None
         what = f"The model '{name}' could not be loaded: {error.message}"
@@ -500,14 +500,6 @@ class ModelSwitch:
             what = f"{what} '{before.name}' could not be loaded again either: {lost.message}"
             return ModelLoadError(what, lost.remedy)
         return ModelLoadError(f"{what} '{before.name}' is loaded again.", error.remedy)
-
-    async def _unload(self, host: ModelHost) -> None:
-        if host.npu is not None:
-            await host.npu.engine.unload()
-
-    def _wake(self, host: ModelHost) -> None:
-        if host.npu is not None:
-            host.npu.engine.supervisor.load()
 
 
 def _describe_folder(folder: ModelFolder, *, embeds: bool = False) -> ListedModel:

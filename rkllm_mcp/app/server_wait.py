@@ -13,7 +13,6 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import EventSink
 
 if TYPE_CHECKING:
-    from rkllm_mcp.mcp_client.lifecycle import AnyToolServer
     from rkllm_mcp.tools.toolbox import Toolbox
 
 # A server whose tools do not fit a question is waited for this long: then the list of tools is usually complete.
@@ -99,15 +98,12 @@ class ServerWait:
         late = await toolbox.wait(limits_s)
         further_s = dict.fromkeys(needed, max(0.0, _FIT_WAIT_S - patience_s)) | dict.fromkeys(needed_by_name, math.inf)
         if hopeful := [server for server in late if further_s.get(server.spec.name)]:
-            sink.feed([status_line("waiting", names=_names_of(hopeful))])
+            names = ", ".join(f"'{server.spec.name}'" for server in hopeful)
+            sink.feed([status_line("waiting", names=names)])
             late = await toolbox.wait(further_s)
-        names = frozenset(server.spec.name for server in late)
-        self._left_out |= names
+        self._left_out |= {server.spec.name for server in late}
         if late:
             # Also if it was said before: this answer may be another person's.
-            sink.feed([status_line("left_out" if options.is_single else "join_later", names=_names_of(late))])
-        return names
-
-
-def _names_of(servers: Sequence[AnyToolServer]) -> str:
-    return ", ".join(f"'{server.spec.name}'" for server in servers)
+            names = ", ".join(f"'{server.spec.name}'" for server in late)
+            sink.feed([status_line("left_out" if options.is_single else "join_later", names=names)])
+        return frozenset(server.spec.name for server in late)

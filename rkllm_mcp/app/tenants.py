@@ -233,34 +233,22 @@ class Tenants:
         """
         async with self._changing:
             keeps_model = self._models is not None and _model_part(self.config) == _model_part(config)
-            if not keeps_model:
+            if self._models is not None and keeps_model:
+                self._models.config = config
+                await self._open_wanted(config, drain_s)
+            else:
                 check_model(config)
                 await self.close(drain_s)
-                self._models = await self._opened_models(config)
-            elif self._models is not None:
-                self._models.config = config
-            self.config = config
-            self._keep_alive_s = keep_alive_s(config.model.keep_alive)
-            self.scheduler.resize(config.service.parallel, config.service.queue)
-            await self._open_wanted(drain_s)
-            if not keeps_model:
-                self._admit_models()
+                await self.open(config)
             return keeps_model
 
-    async def open(self) -> None:
-        """Start everything; ``open_tenants`` does this."""
-        self._models = await self._opened_models(self.config)
-        self._keep_alive_s = keep_alive_s(self.config.model.keep_alive)
-        await self._open_wanted(0)
-        self._admit_models()
-
-    async def _opened_models(self, config: Config) -> ModelSwitch:
+    async def open(self, config: Config) -> None:
+        """Load the model of a configuration and open its assistants; ``open_tenants`` and ``reload`` do this."""
         models = ModelSwitch(config, _auxiliary(config))
         await models.open()
         models.on_change = self._use
-        return models
-
-    def _admit_models(self) -> None:
+        self._models = models
+        await self._open_wanted(config, 0)
         is_local = self.model_host.npu is not None
         self.scheduler.use_models(
             self.model_host.name, partial(self.tasks.start_soon, self._load) if is_local else None
@@ -268,19 +256,24 @@ class Tenants:
         with self.using():
             pass  # Without any request it is unloaded after its time, too.
 
-    async def _open_wanted(self, drain_s: float) -> None:
-        """Open the assistants that the configuration wants, and close those that it does not want any more."""
-        sections = {OWNER: None, **{section.name: section for section in self.config.tenants}}
+    async def _open_wanted(self, config: Config, drain_s: float) -> None:
+        """Take over a configuration: open the assistants that it wants, and close those that it wants no more."""
+        self.config = config
+        self._keep_alive_s = keep_alive_s(config.model.keep_alive)
+        self.scheduler.resize(config.service.parallel, config.service.queue)
+        sections = {OWNER: None, **{section.name: section for section in config.tenants}}
         replaced: list[_OpenApp] = []
         for name, section in sections.items():
-            config = self.config.for_tenant(section)
+            tenant_config = config.for_tenant(section)
             opened = self._apps.get(name)
-            if opened is not None and opened.config == config:
+            if opened is not None and opened.config == tenant_config:
                 continue
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
-            app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
-            new = _OpenApp(config)
+            app = open_app(
+                tenant_config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name
+            )
+            new = _OpenApp(tenant_config)
             await self.tasks.start(new.hold, app)
             self._apps[name] = new
             replaced += [opened] if opened is not None else []
@@ -316,7 +309,7 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
     async with open_task_group() as tasks:
         tenants = Tenants(config, tasks, status)
         try:
-            await tenants.open()
+            await tenants.open(config)
             yield tenants
         finally:
             with anyio.CancelScope(shield=True):
