@@ -70,7 +70,7 @@ class FormField:
             value = _read(self, text.strip() if self.kind != "text" else text)
             _check(self, value)
         except _MistakeError as mistake:
-            raise ValueError(self._message(mistake, words)) from None
+            raise ValueError(f"{self.title}: {words[mistake.name].format(value=mistake.value)}") from None
         return value
 
     def problem(self, value: Any, words: Wording = ENGLISH) -> str:
@@ -78,11 +78,8 @@ class FormField:
         try:
             _check(self, value)
         except _MistakeError as mistake:
-            return self._message(mistake, words)
+            return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
         return ""
-
-    def _message(self, mistake: _MistakeError, words: Wording) -> str:
-        return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
 
 
 @dataclass(eq=False)

@@ -60,19 +60,19 @@ class BoardServices:
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")
-        async with (
-            self._hold_npu(),
-            aclosing(self.app.reply(self.app.new_conversation(system, with_person=False), prompt, options)) as events,
-        ):
-            async for event in events:
-                if isinstance(event, Text):
-                    pieces.append(event.text)
-                    if on_text is not None:
-                        await on_text(event.text, len(pieces))
-                elif isinstance(event, Usage):
-                    usage = event
-                elif isinstance(event, End):
-                    end = event
+        with self.scheduler.admit() as slot:
+            await slot.wait_until_admitted()
+            conversation = self.app.new_conversation(system, with_person=False)
+            async with aclosing(self.app.reply(conversation, prompt, options)) as events:
+                async for event in events:
+                    if isinstance(event, Text):
+                        pieces.append(event.text)
+                        if on_text is not None:
+                            await on_text(event.text, len(pieces))
+                    elif isinstance(event, Usage):
+                        usage = event
+                    elif isinstance(event, End):
+                        end = event
         if end.reason not in ("answered", "token_limit"):
             raise GenerationError(end.error or "the answer was stopped; ask again")
         counts = (usage.prompt_tokens, usage.generated_tokens) if usage else (0, 0)
@@ -83,12 +83,14 @@ class BoardServices:
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
     ) -> list[array[float]]:
         """Return a vector for each text; see ``AuxiliaryModel.embed``."""
-        async with self._hold_npu():
+        with self.scheduler.admit() as slot:
+            await slot.wait_until_admitted()
             return await self.embedder.embed(texts, instruction=instruction, dimensions=dimensions)
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise."""
-        async with self._hold_npu():
+        with self.scheduler.admit() as slot:
+            await slot.wait_until_admitted()
             return await self.ranker.rerank(query, documents, instruction=instruction)
 
     async def status(self) -> dict[str, str]:
@@ -103,13 +105,6 @@ class BoardServices:
             "ranking model": self.ranker.name,
         }
         return rows | dict(await anyio.to_thread.run_sync(device_state))
-
-    @asynccontextmanager
-    async def _hold_npu(self) -> AsyncGenerator[None, None]:
-        """Wait until the NPU is free, and hold it."""
-        with self.scheduler.admit() as slot:
-            await slot.wait_until_admitted()
-            yield
 
 
 @asynccontextmanager

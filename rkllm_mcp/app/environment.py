@@ -90,7 +90,6 @@ class ModelHost:
     remote: RemoteModel | None = None  # None if the NPU answers
     takes_pictures: bool = False  # the model sees pictures
     is_emulated: bool = False  # the NPU is emulated: the answers come from a script, or from weights on the CPU
-    has_weights: bool = False  # the CPU computes the answers, on the emulated NPU
     # what an answer after results is made of; the model's card decides
     answers_from: Literal["conversation", "facts", "sentences"] = "conversation"
     # embedding and reranking models, by the name or path in the configuration
@@ -119,10 +118,9 @@ class ModelHost:
         return len(self.npu.form.tokenizer.encode([PlainText(text)]))
 
     @property
-    def picture_tokens(self) -> int:
-        """Tokens that a picture takes; 0 until the encoder was loaded, and for a model that does not see."""
-        vision = self.npu.vision if self.npu is not None else None
-        return vision.encoder.picture_tokens if vision is not None else 0
+    def has_weights(self) -> bool:
+        """The CPU computes the answers, on the emulated NPU."""
+        return self.npu is not None and self.npu.model.has_weights
 
     @property
     def is_ready(self) -> bool:

@@ -209,8 +209,7 @@ async def _open_on_npu(
             held_limits(model, settings.profile),
         )
         npu = LocalModel(model, engine, form, chat_model, prefill_progress, vision)
-        has_weights = model.has_weights
-        emulated = "on the CPU, NPU emulated" if has_weights else "emulated: answers come from a script"
+        emulated = "on the CPU, NPU emulated" if model.has_weights else "emulated: answers come from a script"
         description = emulated if model.card.emulated else "on the NPU"
         embedder, prompt_listing = auxiliary_models.get(embedding_name or ""), listing(config, model, form)
         yield ModelHost(
@@ -222,7 +221,6 @@ async def _open_on_npu(
             description,
             takes_pictures=model.encoder is not None,
             is_emulated=model.card.emulated,
-            has_weights=has_weights,
             answers_from=model.card.answers_from,
             auxiliary_models=auxiliary_models,
         )

@@ -49,21 +49,17 @@ def state_of(folder: ModelFolder) -> ModelState:
 def by_recommendation(sources: ModelSources, folders: Sequence[ModelFolder]) -> list[ModelFolder]:
     """Return the models that are here or can be downloaded and fit this board, the one to take first."""
     total = memory_bytes(sources.machine, "MemTotal") or 0
-    offered = [
-        folder
-        for folder in folders
-        if not folder.card.emulated
-        and (not folder.missing or (folder.card.source and folder.card.source.repository))
-        and sources.fitness_of(folder).verdict in ("yes", "unknown")
-    ]
-
-    def rank(folder: ModelFolder) -> tuple[bool, bool, float]:
+    ranked: list[tuple[tuple[bool, bool, float], ModelFolder]] = []
+    for folder in folders:
+        can_be_had = not folder.missing or folder.can_be_pulled
+        if folder.card.emulated or not can_be_had or sources.fitness_of(folder).verdict not in ("yes", "unknown"):
+            continue
         speed, memory = figures(folder)
         is_good = speed >= _FLUENT_TOKENS_PER_SECOND and 0 < memory * 10**6 <= total * _MEMORY_SHARE
         # Of those that are fluent the largest, of the others the fastest.
-        return (not folder.missing, is_good, memory if is_good else speed)
-
-    return sorted(offered, key=rank, reverse=True)
+        ranked.append(((not folder.missing, is_good, memory if is_good else speed), folder))
+    ranked.sort(key=lambda pair: pair[0], reverse=True)
+    return [folder for _, folder in ranked]
 
 
 @dataclass

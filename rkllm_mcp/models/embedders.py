@@ -125,31 +125,25 @@ class EmbedderSources:
                 self.install(extra)
         except InstallationError as error:
             raise UsageError(str(error)) from None
-        if not self.folders.has(name):
-            if is_files:
-                self._download(name, repository or (card.repository if card else ""), file, report)
-            else:
-                with self.folders.workspace(name) as space:
-                    (space.ready / _SETTING).write_text(card.setting if card else "", "utf-8")
-                    self.folders.publish(name, space)
+        if not self.folders.has(name) and not is_files:
+            with self.folders.workspace(name) as space:
+                (space.ready / _SETTING).write_text(card.setting if card else "", "utf-8")
+                self.folders.publish(name, space)
+        elif not self.folders.has(name):
+            repository = repository or (card.repository if card else "")
+            names = self.hub.names(repository)
+            network = file or next((network for network in _NETWORKS if network in names), "")
+            if not network:
+                networks = [name for name in names if name.endswith(".onnx")]
+                has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
+                raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")
+            # A static model has its tokenizer next to its matrix.
+            tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if network.endswith(_MATRIX) else _TOKENIZER
+            optional = [file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names]
+            files = [RemoteFile(repository, file_name) for file_name in (network, tokenizer, *optional)]
+            self.hub.fetch_folder(self.folders, name, files, report)
         self.choose(name)
         return folder
-
-    def _download(self, name: str, repository: str, file: str | None, report: Report) -> None:
-        names = self.hub.names(repository)
-        network = file or next((network for network in _NETWORKS if network in names), "")
-        if not network:
-            networks = [name for name in names if name.endswith(".onnx")]
-            has = f"has {', '.join(networks[:12])}" if networks else "has no .onnx file"
-            raise ModelDownloadError(f"{repository} {has}.", "Name one with --file, or another repository.")
-        # A static model has its tokenizer next to its matrix.
-        tokenizer = str(PurePosixPath(network).with_name(_TOKENIZER)) if network.endswith(_MATRIX) else _TOKENIZER
-        names_to_fetch = [
-            network,
-            tokenizer,
-            *(file_name for file_name in (f"{network}_data", *_OPTIONAL) if file_name in names),
-        ]
-        self.hub.fetch_folder(self.folders, name, [RemoteFile(repository, file) for file in names_to_fetch], report)
 
     def remove(self, name: str) -> int:
         """Remove a model and return the freed bytes; a UsageError if it is not here."""

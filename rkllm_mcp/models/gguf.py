@@ -7,6 +7,7 @@ The file's layout is llama.cpp's: magic, version, counts, then key and value pai
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,13 +82,13 @@ class _Reader:
         if version not in _VERSIONS:
             raise ValueError(f"its version {version} of GGUF is not known")
         self._number("Q")  # tensors
-        return {self._value(_STRING): self._value(self._number("I")) for _ in range(self._count())}
+        return {self._value(_STRING): self._value(self._number("I")) for _ in range(self._number("Q", _MOST_VALUES))}
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
             return self._bytes(self._number("Q")).decode("utf-8", "replace")
         if kind == _ARRAY:
-            kind, count = self._number("I"), self._count()
+            kind, count = self._number("I"), self._number("Q", _MOST_VALUES)
             if kind in _FORMATS:
                 form = f"<{count}{_FORMATS[kind]}"
                 return list(struct.unpack(form, self._bytes(struct.calcsize(form))))
@@ -96,14 +97,12 @@ class _Reader:
             raise ValueError(f"it has a value of the unknown kind {kind}")
         return self._number(_FORMATS[kind])
 
-    def _count(self) -> int:
-        count = self._number("Q")
-        if count > _MOST_VALUES:
-            raise ValueError(f"it lists {count} values")
-        return count
-
-    def _number(self, form: str) -> Any:
-        return struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))[0]
+    def _number(self, form: str, most: float = math.inf) -> Any:
+        """Return a number, which ``most`` bounds if it counts values."""
+        number = struct.unpack(f"<{form}", self._bytes(struct.calcsize(f"<{form}")))[0]
+        if number > most:
+            raise ValueError(f"it lists {number} values")
+        return number
 
     def _bytes(self, count: int) -> bytes:
         if count > self.remaining:

@@ -37,7 +37,7 @@ from rkllm_mcp.models.compatibility import (
 from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
 from rkllm_mcp.models.gguf import describe_gguf, is_gguf, read_gguf, tokenizer_of, weights_script
 from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
-from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
+from rkllm_mcp.models.rkllm_header import RkllmFile, name_hints, read_rkllm_file
 from rkllm_mcp.models.rknn_header import RknnFile, read_rknn_file
 from rkllm_mcp.prompt.families import TEMPLATES
 
@@ -420,7 +420,17 @@ def add(sources: ModelSources, options: Addition, asker: AddQuestions, report: R
         name = next((candidate for candidate in numbered if not sources.folders.has(candidate)), name)
     if sources.folders.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
-    sources.say(_description(file, hints, like))
+    toolkit = file.toolkit or hints.toolkit
+    facts = [
+        file.name or file.architecture or file.path.name,
+        *([f"for {platform}"] if platform else []),
+        *([hints.data_type] if hints.data_type else []),
+        *([f"{file.npu_cores} NPU cores"] if file.npu_cores else []),
+        *([f"toolkit {toolkit}"] if toolkit else []),
+        *([f"up to {file.context_tokens} tokens"] if file.context_tokens else []),
+        *([f"like {like.card.name} by its {'name' if like.by != 'architecture' else like.by}"] if like else []),
+    ]
+    sources.say(", ".join(facts))
     if encoder is not None:
         sources.say(_encoder_description(encoder, card))
     text = tokenizer_of(metadata) if metadata is not None and options.tokenizer is None else None
@@ -510,20 +520,6 @@ def _card(options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMa
 def _plain_name(stem: str) -> str:
     """Return a folder name from a file or repository name, without the parts about the conversion."""
     return _UNNAMELY.sub("-", (_CONVERSION.sub("", stem) or stem).lower()).strip("-.") or "model"
-
-
-def _description(file: RkllmFile, hints: FileNameHints, like: ModelMatch | None) -> str:
-    """Return the known properties of the file in one line."""
-    facts = [
-        file.name or file.architecture or file.path.name,
-        *([f"for {platform}"] if (platform := file.platform or hints.platform) else []),
-        *([hints.data_type] if hints.data_type else []),
-        *([f"{file.npu_cores} NPU cores"] if file.npu_cores else []),
-        *([f"toolkit {toolkit}"] if (toolkit := file.toolkit or hints.toolkit) else []),
-        *([f"up to {file.context_tokens} tokens"] if file.context_tokens else []),
-        *([f"like {like.card.name} by its {'name' if like.by != 'architecture' else like.by}"] if like else []),
-    ]
-    return ", ".join(facts)
 
 
 def _tokenizer(

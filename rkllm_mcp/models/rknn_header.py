@@ -53,7 +53,22 @@ def read_rknn_file(path: Path) -> RknnFile:
         with path.open("rb") as file:
             head = file.read(_BODY)
             if head.startswith(EMULATED):
-                return _from_emulator(path, size, (head + file.read(_MOST_JSON_BYTES)).decode("utf-8", "replace"))
+                text = (head + file.read(_MOST_JSON_BYTES)).decode("utf-8", "replace")
+                lines = {words[0]: words[1:] for line in text.splitlines()[1:] if (words := line.split())}
+                names = ("input", "cells", "tokens", "width", "outputs")
+                numbers = [[int(word) for word in lines.get(name, ()) if word.isdecimal()] for name in names]
+                given, cells, counts, widths, outputs = numbers
+                counts = counts or ([math.prod(cells)] if cells else [])
+                return RknnFile(
+                    path,
+                    size,
+                    platform=(lines.get("platform") or ["rk3588"])[0].upper(),
+                    input_size=(given[0], given[1]) if len(given) == 2 else None,
+                    tokens=counts[0] if counts else None,
+                    width=widths[0] if widths else None,
+                    outputs=outputs[0] if outputs else 1,
+                    emulated=True,
+                )
             if not head.startswith(MAGIC):
                 raise ModelFileError(f"{path} is no .rknn file.", "Name the vision encoder of the model.")
             about = _about(file, head, size, path)
@@ -101,21 +116,3 @@ def _about(file: BinaryIO, head: bytes, size: int, path: Path) -> Mapping[str, A
         return as_mapping(json.loads(file.read(length).rstrip(b"\0")))
     except ValueError:
         return {}
-
-
-def _from_emulator(path: Path, size: int, text: str) -> RknnFile:
-    lines = {words[0]: words[1:] for line in text.splitlines()[1:] if (words := line.split())}
-    names = ("input", "cells", "tokens", "width", "outputs")
-    numbers = [[int(word) for word in lines.get(name, ()) if word.isdecimal()] for name in names]
-    picture, cells, tokens, widths, outputs = numbers
-    tokens = tokens or ([math.prod(cells)] if cells else [])
-    return RknnFile(
-        path,
-        size,
-        platform=(lines.get("platform") or ["rk3588"])[0].upper(),
-        input_size=(picture[0], picture[1]) if len(picture) == 2 else None,
-        tokens=tokens[0] if tokens else None,
-        width=widths[0] if widths else None,
-        outputs=outputs[0] if outputs else 1,
-        emulated=True,
-    )

@@ -145,16 +145,8 @@ class IdentifiedLibrary:
 
     file: LibraryFile
     official_release: str | None  # release by checksum; None if the file is not a published library
+    release: str  # name of the release, by the checksum or else by the file's own text
     problem: str  # reason for which this program does not load it; empty if it does
-
-    @property
-    def release(self) -> str:
-        """Name of the release, by the checksum or else by the file's own text."""
-        if self.official_release is not None:
-            return self.official_release
-        if self.file.is_emulator:
-            return f"{self.file.version or 'unknown'} (emulated)"
-        return f"{self.file.version} by its own text" if self.file.version else "unknown"
 
 
 def identify(path_or_release: str) -> IdentifiedLibrary:
@@ -168,11 +160,14 @@ def identify(path_or_release: str) -> IdentifiedLibrary:
     file = read_library_file(path / LIBRARY_NAME if path.is_dir() else path)
     source, mark = RuntimeSource.from_environment(), fingerprint(file.path)
     official = next((version for version in source.checksums if source.has(version, mark)), None)
+    release = official or (f"{file.version} by its own text" if file.version else "unknown")
+    if official is None and file.is_emulator:
+        release = f"{file.version or 'unknown'} (emulated)"
     try:
         accepted_abi(file)
     except RuntimeUnusableError as error:
-        return IdentifiedLibrary(file, official, error.message)
-    return IdentifiedLibrary(file, official, "")
+        return IdentifiedLibrary(file, official, release, error.message)
+    return IdentifiedLibrary(file, official, release, "")
 
 
 def identified_libraries() -> list[IdentifiedLibrary]:

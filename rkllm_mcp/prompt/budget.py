@@ -136,21 +136,19 @@ def _short_enough(
     shortened = turns
     while total > target and limit > SHORTEST_RESULT_CHARS:
         limit = max(limit // 2, SHORTEST_RESULT_CHARS)
-        shortened = {index: _with_short_texts(turn, limit) for index, turn in turns.items()}
+        shortened = dict[int, Message]()
+        for index, turn in turns.items():
+            results, context = list(turn.results), turn.context
+            for number, result in enumerate(results):
+                if len(result.text) > limit:
+                    text = f"{result.text[:limit]}\n[shortened from {len(result.text)} characters]"
+                    results[number] = replace(result, text=text, truncated=True)
+            if len(context) > limit:
+                # The end of the text before a user's words, where instructions stand, is preserved.
+                half = limit // 2
+                context = f"{context[:half]}\n[shortened from {len(context)} characters]\n{context[-half:]}"
+            shortened[index] = replace(turn, results=tuple(results), context=context)
         total = fixed + _cost_of(shortened.values(), cost, counted_tokens - fixed)
     if total > room_tokens:
         raise PromptTooLongError(total, room_tokens, is_partial=total > counted_tokens)
     return shortened
-
-
-def _with_short_texts(message: Message, limit_chars: int) -> Message:
-    results, context = list(message.results), message.context
-    for index, result in enumerate(results):
-        if len(result.text) > limit_chars:
-            text = f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]"
-            results[index] = replace(result, text=text, truncated=True)
-    if len(context) > limit_chars:
-        # The end of the text before a user's words, where instructions stand, is preserved.
-        half = limit_chars // 2
-        context = f"{context[:half]}\n[shortened from {len(context)} characters]\n{context[-half:]}"
-    return replace(message, results=tuple(results), context=context)

@@ -342,6 +342,7 @@ async def me(request: Request) -> Me:
     model_host, failing = service.model_host, tenant.app.store.failing
     # The proxy sends questions that name no model to the first board that answers questions.
     models = next((board.models for board in service.config.boards if not board.is_embedding_only), ())
+    vision = model_host.npu.vision if model_host.npu is not None else None
     return Me(
         tenant=tenant.name,
         language=tenant.app.config.agent.person_language,
@@ -351,7 +352,8 @@ async def me(request: Request) -> Me:
         description=model_host.description,
         sees=model_host.takes_pictures,
         context_tokens=model_host.listing.context_tokens if model_host.npu else 0,
-        picture_tokens=model_host.picture_tokens,
+        # 0 until the encoder was loaded, and for a model that does not see.
+        picture_tokens=vision.encoder.picture_tokens if vision is not None else 0,
         needs_key=bool(service.config.key_entries),
         may_delete=may_delete(request),
         version=__version__,
