@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rkllm_mcp.catalogue import translate
 from rkllm_mcp.messages import ApprovalOutcome, StoredTurn
@@ -109,23 +109,6 @@ class StoredApproval:
 
     kind: GrantKind  # configured: allowed by ``always_allow``
     fingerprint: str
-
-
-class ApprovalStore(Protocol):
-    """Stores permanent decisions."""
-
-    @property
-    def is_readable(self) -> bool:
-        """False if earlier decisions are lost, so that an earlier refusal may be among them: every call asks then."""
-        ...
-
-    async def find(self, server: str, tool: str) -> StoredApproval | None:
-        """Return the decision about a tool; None if none is stored or the store cannot be read."""
-        ...
-
-    def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
-        """Store a decision, replacing the previous one; returns at once and never raises."""
-        ...
 
 
 @dataclass(frozen=True)

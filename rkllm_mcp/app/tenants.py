@@ -168,7 +168,9 @@ class Tenants:
     def using(self, keep_alive: float | None = None) -> Generator[None, None, None]:
         """Keep the loaded model inside the block, and for ``keep_alive`` seconds after it; None changes nothing."""
         self._users += 1
-        self._stay()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         if keep_alive is not None:
             self._keep_alive_s = keep_alive
         try:
@@ -178,11 +180,6 @@ class Tenants:
             if not self._users and math.isfinite(self._keep_alive_s) and self._models is not None:
                 loop = asyncio.get_running_loop()
                 self._expiry = loop.call_later(self._keep_alive_s, self._expire)
-
-    def _stay(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
 
     def _expire(self) -> None:
         """Unload the model, unless a request for it waits."""
@@ -296,7 +293,9 @@ class Tenants:
         async with anyio.create_task_group() as closing:
             for opened in apps:
                 closing.start_soon(_close_drained, opened, drain_s)
-        self._stay()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         if self._models is not None:
             models, self._models = self._models, None
             self._exchange.cancel()

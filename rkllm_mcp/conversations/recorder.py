@@ -146,7 +146,8 @@ class AnswerRecord(Step):
                 self._rounds.append(([], []))
             if not isinstance(event, _PASSING):
                 fields = event_to_dict(event)
-                stored = fields if self._recorder.conversations.keeps_results else without_result(fields)
+                history = self._recorder.conversations.limits.current.history
+                stored = fields if history.keep_results else without_result(fields)
                 self._events.append({**stored, "parts": [stored["text"]]} if "text" in stored else stored)
         return batch
 
@@ -221,7 +222,8 @@ class AnswerRecord(Step):
         added = messages[self._before :]
         turns = turns_of(added, self._question, ending, asked_at=self._asked_at, ended_at=self._recorder.clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
-        stored = read if self._recorder.conversations.keeps_results else map(without_results, read)
+        keeps_results = self._recorder.conversations.limits.current.history.keep_results
+        stored = read if keeps_results else map(without_results, read)
         discreet: list[StoredTurn] = []
         for turn in stored:
             texts = {name: redact(getattr(turn, name), self._secrets) for name in ("text", "thinking", "context")}

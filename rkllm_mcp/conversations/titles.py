@@ -154,6 +154,6 @@ class Titles:
             title = cleaned_title(turn.message.text, question, conversation.messages[-1].text, is_cut=turn.message.cut)
         # The smallest models repeat what they are asked.
         if title and title not in request:
-            await self.conversations.rename(self.tenant, conversation.id, title, instead_of=first_words)
+            await self.conversations.change(self.tenant, conversation.id, {"title": title}, instead_of=first_words)
         elif remaining:
             self._attempts[conversation.id] = remaining

@@ -32,7 +32,7 @@ from rkllm_mcp.records import RunOutcome, Schedule, ScheduleRun
 from rkllm_mcp.schedules.rules import describe_moment, describe_rule, moments, read_rule, read_zone
 from rkllm_mcp.schedules.sentences import read_sentence
 from rkllm_mcp.schedules.webhooks import Notice, post_webhook
-from rkllm_mcp.store.schedules import TOPIC, Schedules
+from rkllm_mcp.store.schedules import RUNS_KEPT, TOPIC, Schedules
 from rkllm_mcp.tasks import open_task_group
 from rkllm_mcp.text import Language, collapse_whitespace, language_of_text, shorten
 
@@ -123,7 +123,9 @@ class ScheduleRunner:
                 expected = moment_after(waiting, now)
                 if expected is None or expected >= waiting.next_at:
                     continue
-                if not await self.schedules.has_run(self.tenant, waiting.id, expected, claimed_until=now + _AHEAD_S):
+                # Unless that moment was claimed by a clock that was not ahead.
+                runs = await self.schedules.runs(self.tenant, waiting.id, limit=RUNS_KEPT)
+                if not any(run.due == expected and run.claimed <= now + _AHEAD_S for run in runs):
                     await self.schedules.change(self.tenant, waiting.id, next_at=expected)
         self._clocks = now, self.steady()
         # A look, which most often finds nothing due, does not lock the database.

@@ -457,11 +457,6 @@ class Conversations:
         default_factory=dict[tuple[str, str], tuple[str, Exchange]], init=False
     )
 
-    @property
-    def keeps_results(self) -> bool:
-        """True if results of tools are stored."""
-        return self.limits.current.history.keep_results
-
     async def begin(self, tenant: str, conversation: Conversation, turns: Sequence[StoredTurn]) -> bool:
         """Write the draft of an exchange, in place of an older one; return False if another board answers there."""
         exchange = _exchange(tenant, conversation, list(map(_storable, turns)))
@@ -550,7 +545,8 @@ class Conversations:
     @in_transaction(durable=True)
     def add(self, transaction: Transaction, tenant: str, stored: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken."""
-        turns_to_store = stored.turns if self.keeps_results else map(without_results, stored.turns)
+        keeps_results = self.limits.current.history.keep_results
+        turns_to_store = stored.turns if keeps_results else map(without_results, stored.turns)
         turns = list(map(_storable, turns_to_store))
         query = "SELECT 1 FROM conversations WHERE tenant = ? AND id = ?"
         row = transaction.execute(query, (tenant, stored.id)).fetchone()
@@ -624,23 +620,20 @@ class Conversations:
         where, values = _sought(tenant, search)
         return int((await self.database.rows(f"SELECT COUNT(*){_OF_TENANT}{where}", values))[0][0])
 
-    async def rename(self, tenant: str, conversation_id: str, title: str, *, instead_of: str | None = None) -> bool:
-        """Change a conversation's title; return False if no conversation has that id.
+    async def change(
+        self, tenant: str, conversation_id: str, values: Mapping[str, Any], *, instead_of: str | None = None
+    ) -> bool:
+        """Set title, pinned, settings or system; return False if no conversation has that id.
 
         With ``instead_of`` also if it has another title than this by now.
         """
-        if instead_of is None:
-            return await self.change(tenant, conversation_id, {"title": title})
-        query = "UPDATE conversations SET title = ? WHERE tenant = ? AND id = ? AND title = ?"
-        values = (title_of(title), tenant, conversation_id, instead_of)
-        return await self.database.change(query, values, durable=True) > 0
-
-    async def change(self, tenant: str, conversation_id: str, values: Mapping[str, Any]) -> bool:
-        """Set title, pinned, settings or system; return False if no conversation has that id."""
         storable = {**values, "title": title_of(values["title"])} if "title" in values else values
         columns = "".join(f"{name} = ?, " for name in storable)
         query = f"UPDATE conversations SET {columns}id = id WHERE tenant = ? AND id = ?"  # noqa: S608  (no input)
-        return await self.database.change(query, (*storable.values(), tenant, conversation_id), durable=True) > 0
+        row = (*storable.values(), tenant, conversation_id)
+        if instead_of is not None:
+            query, row = f"{query} AND title = ?", (*row, instead_of)
+        return await self.database.change(query, row, durable=True) > 0
 
     async def show_version(self, tenant: str, conversation_id: str, position: int, number: int) -> bool:
         """Exchange the turns from a question on for a version of it, from 1; return False if it does not exist."""
@@ -649,7 +642,7 @@ class Conversations:
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, its turns and its tool call records; return False if no conversation has that id."""
-        return await self.database.erase(partial(_delete, tenant, (conversation_id,))) > 0
+        return await self.database.ask(partial(_delete, tenant, (conversation_id,)), erases=True) > 0
 
     @in_transaction(erases=True)
     def delete_all(self, transaction: Transaction, tenant: str) -> int:
@@ -738,20 +731,15 @@ class StoredResponses:
             return None
         return [item for _, items in rows for item in json.loads(items)]
 
-    async def get(self, tenant: str, response_id: str) -> dict[str, Any] | None:
-        """Return a response; None if this tenant has none of that id."""
-        stored = await self._load(tenant, response_id)
-        return stored and {name: value for name, value in stored.items() if name != _MADE_WITH}
-
-    async def find_maker(self, tenant: str, response_id: str) -> str | None:
-        """Return the name of the key that a response was made with, empty if it has none; None without a response."""
-        stored = await self._load(tenant, response_id)
-        return None if stored is None else stored.get(_MADE_WITH, "")
-
-    async def _load(self, tenant: str, response_id: str) -> dict[str, Any] | None:
+    async def get(self, tenant: str, response_id: str) -> tuple[dict[str, Any] | None, str]:
+        """Return a response, None if this tenant has none of that id, and the name of the key it was made with."""
         query = "SELECT response FROM responses WHERE tenant = ? AND id = ?"
         rows = await self.database.rows(query, (tenant, _utf8(response_id)))
-        return json.loads(rows[0][0]) if rows else None
+        if not rows:
+            return None, ""
+        response = json.loads(rows[0][0])
+        made_with = response.pop(_MADE_WITH, "")
+        return response, made_with
 
     async def input_items(self, tenant: str, response_id: str) -> list[Any] | None:
         """Return the items of the request of a response, without those before; None if no such response exists."""
@@ -765,4 +753,5 @@ class StoredResponses:
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Delete a response; return False if no response has that id."""
         query, values = "DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, _utf8(response_id))
-        return await self.database.erase(lambda transaction: transaction.execute(query, values).rowcount) > 0
+        work = self.database.ask(lambda transaction: transaction.execute(query, values).rowcount, erases=True)
+        return await work > 0

@@ -112,18 +112,24 @@ class Database(ABC):
         return None
 
     @abstractmethod
-    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+    def _transact(
+        self, work: Work[_Result], *, durable: bool = False, reads: bool = False, erases: bool = False
+    ) -> _Result:
         """Run ``work`` in a transaction, in the thread of the database; see ``ask``."""
 
-    async def ask(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+    async def ask(
+        self, work: Work[_Result], *, durable: bool = False, reads: bool = False, erases: bool = False
+    ) -> _Result:
         """Run ``work`` in a transaction and return its result.
 
         An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
-        With ``reads`` it only reads, which no writer of another process holds up. A StoreError if the database cannot
-        be read or written.
+        With ``reads`` it only reads, which no writer of another process holds up. With ``erases`` it is durable and
+        returns what it has deleted, of which nothing remains in an SQLite file; PostgreSQL frees the space of deleted
+        rows with its next vacuum. A StoreError if the database cannot be read or written.
         """
+        durable = durable or erases
         try:
-            future = self._thread.submit(self._transact, work, durable=durable, reads=reads)
+            future = self._thread.submit(self._transact, work, durable=durable, reads=reads, erases=erases)
         except RuntimeError:
             raise StoreError(self.name, "it is closed already", REPORT) from None
         try:
@@ -144,13 +150,6 @@ class Database(ABC):
     async def change(self, statement: str, values: Sequence[Any], *, durable: bool = False) -> int:
         """Execute a statement, ``durable`` as in ``ask``; return how many rows it changed, or raise a StoreError."""
         return await self.ask(lambda transaction: transaction.execute(statement, values).rowcount, durable=durable)
-
-    async def erase(self, work: Work[_Result]) -> _Result:
-        """Run ``work`` durably, which returns what it has deleted, so that nothing of that remains in the file.
-
-        PostgreSQL frees the space of deleted rows with its next vacuum.
-        """
-        return await self.ask(work, durable=True)
 
     def tell(self, work: Work[object]) -> None:
         """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
@@ -219,9 +218,8 @@ def in_transaction(
 ]:
     """Run a method in a transaction of ``self.database``, in the thread of the database.
 
-    The method takes the transaction after ``self``; its callers do not give it, and await the result. ``durable`` and
-    ``reads`` are those of ``Database.ask``; with ``erases`` it is run by ``Database.erase``. A ``topic`` is hinted at
-    afterwards.
+    The method takes the transaction after ``self``; its callers do not give it, and await the result. ``durable``,
+    ``reads`` and ``erases`` are those of ``Database.ask``. A ``topic`` is hinted at afterwards.
     """
 
     def decorate(
@@ -229,9 +227,12 @@ def in_transaction(
     ) -> Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Result]]:
         @wraps(method)
         async def run(self: _Owner, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            database = self.database
-            ask = database.erase if erases else partial(database.ask, durable=durable, reads=reads)
-            result = await ask(lambda transaction: method(self, transaction, *args, **kwargs))
+            result = await self.database.ask(
+                lambda transaction: method(self, transaction, *args, **kwargs),
+                durable=durable,
+                reads=reads,
+                erases=erases,
+            )
             if topic:
                 self.database.hint(topic)
             return result
@@ -249,17 +250,6 @@ class SQLiteDatabase(Database):
         self.path = path
         self._connection: sqlite3.Connection | None = None
         self._is_impatient = False  # the last write has waited in vain for another process; for the thread only
-
-    async def erase(self, work: Work[_Result]) -> _Result:
-        """See ``Database``.
-
-        The write-ahead log is truncated, while another process reads when the file is closed. A StoreError if the file
-        cannot be written.
-        """
-        deleted = await self.ask(work, durable=True)
-        if deleted:
-            await asyncio.wrap_future(self._thread.submit(self._empty_log))
-        return deleted
 
     async def open(self, *, required: bool) -> None:
         """Open the file; if it cannot be used, an in-memory database, or raise a StoreError if it is ``required``."""
@@ -347,7 +337,9 @@ class SQLiteDatabase(Database):
                 lost.add(table)
         return frozenset(lost)
 
-    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
+    def _transact(
+        self, work: Work[_Result], *, durable: bool = False, reads: bool = False, erases: bool = False
+    ) -> _Result:
         connection = self._connection
         if connection is None:
             raise StoreError(self.name, "it is not open", REPORT)
@@ -368,6 +360,9 @@ class SQLiteDatabase(Database):
                 connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_TIMEOUT_S * 1000)}")
             result = work(connection)
             connection.execute("COMMIT")
+            if erases and result:
+                # The write-ahead log has what was deleted; while another process reads, until the file is closed.
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except BaseException as error:
             # After some failures SQLite has rolled back by itself, and a second rollback is an error.
             with suppress(sqlite3.Error):
@@ -381,13 +376,6 @@ class SQLiteDatabase(Database):
             if durable:
                 connection.execute("PRAGMA synchronous = NORMAL")
         return result
-
-    def _empty_log(self) -> None:
-        try:
-            if self._connection is not None:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error as error:
-            raise self._failure(error) from None
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

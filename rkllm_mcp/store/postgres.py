@@ -211,15 +211,28 @@ class _Server:
         try:
             with pool.connection(CONNECT_TIMEOUT_S) as connection:
                 if not self._is_migrated:
-                    self._migrate(connection)
+                    # One process at a time applies the missing migrations.
+                    query = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
+                    row = connection.execute(query).fetchone()
+                    if row and row[0]:
+                        advice = "create a role without SUPERUSER and BYPASSRLS for rkllm-mcp (docs/deploy.md)"
+                        raise StoreError(self.name, "its role sees the rows of every tenant", advice)
+                    migrate(connection, MIGRATIONS, table="schema_versions", lock=_MIGRATION_LOCK, ahead=1)
+                    connection.commit()
+                    self._is_migrated = True
                 yield connection
-        except psycopg_pool.PoolTimeout as error:
-            raise self._store_failure(_POOL_LOG.reason or str(error)) from None
+        except NewerSchemaError:
+            problem = "it was written by a version of rkllm-mcp that is newer by more than one release"
+            raise StoreError(self.name, problem, "update rkllm-mcp on this board") from None
         except psycopg.Error as error:
-            fault = fault_of(error)
+            fault, reason = fault_of(error), reason_of(error)
             if fault is Fault.OTHER:
-                raise StoreError(self.name, reason_of(error), REPORT) from None
-            raise self._store_failure(str(error), _FULL if fault is Fault.FULL else _REMEDY) from None
+                raise StoreError(self.name, reason, REPORT) from None
+            if isinstance(error, psycopg_pool.PoolTimeout) and _POOL_LOG.reason:
+                reason = reason_of(_POOL_LOG.reason)
+            self.failure = StoreAwayError(self.name, reason, _FULL if fault is Fault.FULL else _REMEDY)
+            self._failed_at = time.monotonic()
+            raise self.failure from None
         except UnicodeError:
             raise StoreError(self.name, "a name is not valid Unicode", "use another one") from None
         if self.failure is not None:
@@ -233,26 +246,6 @@ class _Server:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(CONNECT_TIMEOUT_S)
-
-    def _store_failure(self, text: str, remedy: str = _REMEDY) -> StoreAwayError:
-        self.failure = StoreAwayError(self.name, reason_of(text), remedy)
-        self._failed_at = time.monotonic()
-        return self.failure
-
-    def _migrate(self, connection: Connection[Any]) -> None:
-        """Apply the missing migrations, one process at a time; a StoreError for a role that sees every tenant."""
-        query = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user"
-        row = connection.execute(query).fetchone()
-        if row and row[0]:
-            advice = "create a role without SUPERUSER and BYPASSRLS for rkllm-mcp (docs/deploy.md)"
-            raise StoreError(self.name, "its role sees the rows of every tenant", advice)
-        try:
-            migrate(connection, MIGRATIONS, table="schema_versions", lock=_MIGRATION_LOCK, ahead=1)
-        except NewerSchemaError:
-            problem = "it was written by a version of rkllm-mcp that is newer by more than one release"
-            raise StoreError(self.name, problem, "update rkllm-mcp on this board") from None
-        connection.commit()
-        self._is_migrated = True
 
 
 class PostgresDatabase(Database):
@@ -293,8 +286,10 @@ class PostgresDatabase(Database):
         self.server.listener.hears.pop(self, None)
         self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
 
-    def _transact(self, work: Work[_Result], *, durable: bool = False, reads: bool = False) -> _Result:
-        del durable, reads
+    def _transact(
+        self, work: Work[_Result], *, durable: bool = False, reads: bool = False, erases: bool = False
+    ) -> _Result:
+        del durable, reads, erases
         with self.server.connection() as connection:
             connection.execute("SELECT set_config('rkllm.tenant', %s, true)", (self._tenant,))
             return work(_Transaction(connection))

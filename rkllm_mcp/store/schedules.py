@@ -228,11 +228,6 @@ class Schedules:
         rows = await self.database.rows(f"{query} ORDER BY number DESC LIMIT ?", (*values, *since, limit))
         return [ScheduleRun(*row) for row in rows]
 
-    async def has_run(self, tenant: str, schedule_id: str, due: float, *, claimed_until: float) -> bool:
-        """Return True if a moment of a schedule was claimed by a clock that was not ahead."""
-        query = "SELECT 1 FROM schedule_runs WHERE tenant = ? AND schedule = ? AND due = ? AND claimed <= ?"
-        return bool(await self.database.rows(query, (tenant, schedule_id, due, claimed_until)))
-
     async def tidy(self, tenant: str, before: float, states: Collection[str] = ("done",)) -> int:
         """Delete the schedules in these states that have not run since a time."""
         marks = ", ".join("?" * len(states))

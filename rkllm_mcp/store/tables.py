@@ -45,14 +45,14 @@ _LIMITS = ("limits", "history")
 
 @dataclass(eq=False)
 class ApprovalTable:
-    """Stored approvals and refusals of tools; implements ``ApprovalStore``."""
+    """Stored approvals and refusals of tools."""
 
     database: Database
     _could_read: bool = field(default=True, init=False)
 
     @property
     def is_readable(self) -> bool:
-        """False if refusals or switches of before are lost, or were not readable at the last look."""
+        """False if refusals or switches of before are lost, or were not readable at the last look: every call asks."""
         return self._could_read and not {"grants", "switches"} & self.database.lost_tables
 
     async def find(self, server: str, tool: str) -> StoredApproval | None:
@@ -67,7 +67,7 @@ class ApprovalTable:
         return StoredApproval(*rows[0]) if rows else None
 
     def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
-        """Store a decision, replacing the previous one."""
+        """Store a decision, replacing the previous one; returns at once and never raises."""
         row = (server, tool, grant.kind, grant.fingerprint, time.time())
         self.database.tell(lambda transaction: transaction.execute(_PUT_GRANT, row))
 
@@ -226,9 +226,7 @@ class DailyUsage:
 def add_tokens(change: tuple[str, int], transaction: Transaction) -> int:
     """Add the tokens of a day and return its total."""
     day, tokens = change
-    if tokens:
-        _lock_daily_totals(transaction)
-    totals = daily_totals(transaction)
+    totals = daily_totals(transaction, locks=tokens != 0)
     total = totals.pop(day, 0) + tokens
     if tokens:
         # The latest one is the last, whatever its date.
@@ -236,9 +234,15 @@ def add_tokens(change: tuple[str, int], transaction: Transaction) -> int:
     return total
 
 
-def daily_totals(transaction: Transaction) -> dict[str, int]:
-    """Return the tokens of the last days, the latest day last."""
+def daily_totals(transaction: Transaction, *, locks: bool = False) -> dict[str, int]:
+    """Return the tokens of the last days, the latest day last.
+
+    With ``locks`` another board that adds at the same time waits for the end of the transaction.
+    """
     kind, key = _TOKENS
+    if locks:
+        transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
+        transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
     words = read_texts(kind, transaction).get(key, "").split()
     return {date: int(spent) for date, spent in zip(words[::2], words[1::2], strict=False) if spent.isdecimal()}
 
@@ -246,18 +250,10 @@ def daily_totals(transaction: Transaction) -> dict[str, int]:
 def raise_daily_totals(totals: Mapping[str, int], transaction: Transaction) -> None:
     """Make the total of each day at least that of ``totals``."""
     if totals:
-        _lock_daily_totals(transaction)
-        stored = daily_totals(transaction)
+        stored = daily_totals(transaction, locks=True)
         older = {day: total for day, total in totals.items() if day not in stored}
         raised = {day: max(total, totals.get(day, 0)) for day, total in stored.items()}
         _put_daily_totals({**older, **raised}, transaction)
-
-
-def _lock_daily_totals(transaction: Transaction) -> None:
-    """Have another board that adds at the same time wait for the end of the transaction."""
-    kind, key = _TOKENS
-    transaction.execute(_FIRST_TEXT, (kind, key, "", time.time()))
-    transaction.execute("UPDATE texts SET at = at WHERE kind = ? AND key = ?", (kind, key))
 
 
 def _put_daily_totals(totals: Mapping[str, int], transaction: Transaction) -> None:

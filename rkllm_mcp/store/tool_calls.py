@@ -65,7 +65,7 @@ class CallHistory:
 
     async def delete_all(self) -> None:
         """Delete every record; a StoreError if the file cannot be written."""
-        await self.database.erase(lambda transaction: transaction.execute("DELETE FROM calls").rowcount)
+        await self.database.ask(lambda transaction: transaction.execute("DELETE FROM calls").rowcount, erases=True)
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from rkllm_mcp.catalogue import read_catalogue, translate
@@ -16,11 +16,14 @@ from rkllm_mcp.config.servers import BuiltinServer, MCPServerConfig, ServerConfi
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
-from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
+from rkllm_mcp.records import StoredApproval, Switch
 from rkllm_mcp.text import Language
 from rkllm_mcp.toolcalls.repeated_calls import repeats_call
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.store.tables import ApprovalTable
 
 Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated", "unreadable"]
 # Key of the stored approval of sampling, next to those of tools; not a valid tool name.
@@ -137,7 +140,7 @@ def _words_of_writing(spec: ServerConfig, tool: ToolSpec, call: ToolCall, langua
 
 @dataclass(eq=False)
 class RecentApprovals:
-    """An ``ApprovalStore`` in memory, until the process ends."""
+    """The decisions of an ``ApprovalTable`` in memory, until the process ends."""
 
     is_readable = True
     _grants: dict[tuple[str, str], StoredApproval] = field(default_factory=dict[tuple[str, str], StoredApproval])
@@ -158,7 +161,7 @@ class Approvals:
     ``grants`` stores permanent decisions, ``conversations`` those for one conversation; ``language`` is the user's.
     """
 
-    grants: ApprovalStore = field(default_factory=RecentApprovals)
+    grants: ApprovalTable | RecentApprovals = field(default_factory=RecentApprovals)
     language: Language = "en"
     conversations: ConversationGrants = field(default_factory=ConversationGrants)
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(

@@ -267,7 +267,7 @@ async def test_a_conversation_that_was_renamed_meanwhile_keeps_its_name(tmp_path
         conversation = it.app.new_conversation()
         await it.ask(conversation)
         await it.busy()
-        assert await it.app.store.conversations.rename("", conversation.id, "Mine")
+        assert await it.app.store.conversations.change("", conversation.id, {"title": "Mine"})
         await it.over()
         await it.quiet()
         assert await it.title(conversation) == "Mine"

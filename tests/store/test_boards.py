@@ -295,7 +295,7 @@ async def test_what_waits_leaves_the_limits_that_boards_agree_on(
         await outbox.behind()
         assert await outbox.ship()
         assert await database.ask(read_limits) == agreed
-        assert await StoredResponses(database).get("", "resp_1") == {"id": "resp_1", "output": []}
+        assert (await StoredResponses(database).get("", "resp_1"))[0] == {"id": "resp_1", "output": []}
         assert await outbox.behind() == Behind(0, 0.0)
 
 

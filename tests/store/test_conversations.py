@@ -136,7 +136,7 @@ async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(place: Place
         await saved(conversations, "mia", *exchange("hers alone", at=NOW - 9 * DAY_S), name="hers")
         assert await conversations.get("leo", "hers") is None
         assert await conversations.matching("leo", "her") == []
-        assert not await conversations.rename("leo", "hers", "mine")
+        assert not await conversations.change("leo", "hers", {"title": "mine"})
         assert not await conversations.delete("leo", "hers")
         assert [one.title for one in await conversations.latest("leo", search="of")] == ["of leo"]
         assert (await conversations.count("mia"), await conversations.count("mia", "leo")) == (2, 0)
@@ -187,7 +187,7 @@ async def test_a_search_finds_words_as_written(place: Place, search: str, found:
     async with opened(place) as conversations:
         for number, text in enumerate(("to Kyoto", "京都へ", "sure, 100% of it", "a\\b"), 1):
             await saved(conversations, "", *exchange(text), name=f"c{number}")
-        await conversations.rename("", "c2", "The trip")
+        await conversations.change("", "c2", {"title": "The trip"})
         assert [one.id for one in await conversations.latest("", search=search)] == found
         assert await conversations.count("", search) == len(found)
 
@@ -196,11 +196,11 @@ async def test_a_title_replaces_the_one_that_was_there_when_it_was_written_and_n
     async with opened(place) as conversations:
         await saved(conversations, "", *exchange("How is the weather?"), name="c1")
         first = "How is the weather?"
-        assert not await conversations.rename("", "c2", "Weather", instead_of=first)
-        assert not await conversations.rename("leo", "c1", "Weather", instead_of=first)
-        await conversations.rename("", "c1", "Mine")
-        assert not await conversations.rename("", "c1", "Weather", instead_of=first)
-        assert await conversations.rename("", "c1", "Weather", instead_of="Mine")
+        assert not await conversations.change("", "c2", {"title": "Weather"}, instead_of=first)
+        assert not await conversations.change("leo", "c1", {"title": "Weather"}, instead_of=first)
+        await conversations.change("", "c1", {"title": "Mine"})
+        assert not await conversations.change("", "c1", {"title": "Weather"}, instead_of=first)
+        assert await conversations.change("", "c1", {"title": "Weather"}, instead_of="Mine")
         assert [one.title for one in await conversations.latest("")] == ["Weather"]
 
 

@@ -118,7 +118,7 @@ async def content(database: Database) -> dict[str, Any]:
         "conversations": stored,
         "pictures": [picture.data for each in stored for turn in each.turns for picture in turn.pictures],
         "order": [each.id for each in await conversations.latest(TENANT)],
-        "response": await StoredResponses(database).get(TENANT, "resp_1"),
+        "response": (await StoredResponses(database).get(TENANT, "resp_1"))[0],
         "calls": await CallHistory(database).latest(9),
     }
 

@@ -155,7 +155,8 @@ async def resume(state: ChatState, argument: str) -> None:
 
 async def rename(state: ChatState, argument: str) -> None:
     """Give this conversation another title."""
-    if await state.host.store.conversations.rename(state.host.tenant, state.conversation.id, argument):
+    conversations = state.host.store.conversations
+    if await conversations.change(state.host.tenant, state.conversation.id, {"title": argument}):
         state.terminal.note(state.phrases.sentence("chat.renamed"))
     else:
         state.terminal.error(state.phrases.sentence("chat.not_kept_yet"))

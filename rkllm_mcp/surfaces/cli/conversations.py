@@ -161,7 +161,7 @@ async def rename_command(
         raise UsageError("the title is empty; write it behind the id, in quotes")
     async with open_stored(session.config()) as store:
         stored = await find_conversation(store, OWNER, name)
-        await store.conversations.rename(OWNER, stored.id, title)
+        await store.conversations.change(OWNER, stored.id, {"title": title})
     session.status(f"Renamed: {stored.id}.")
 
 

@@ -172,12 +172,12 @@ async def responses(request: Request) -> Response:
     )
     if repeatable_request.is_under_way:
         raise still_answered()
-    if repeatable_request.earlier is not None and (
-        earlier := await app.store.responses.get(app.tenant, repeatable_request.earlier.response)
-    ):
-        if body.stream is not True:
+    if repeatable_request.earlier is not None:
+        earlier, _ = await app.store.responses.get(app.tenant, repeatable_request.earlier.response)
+        if earlier and body.stream is not True:
             return JSONResponse(earlier, headers=REPLAYED)
-        return Response("".join(events_of(earlier)), media_type=EVENT_STREAM, headers=REPLAYED)
+        if earlier:
+            return Response("".join(events_of(earlier)), media_type=EVENT_STREAM, headers=REPLAYED)
     await choose_model(request, body.model)
     stored = await _stored_items(app, body)
 
@@ -218,7 +218,7 @@ async def _stored_items(app: App, body: ResponsesBody) -> StoredItems:
         raise HTTPError(400, message, param=param, code="previous_response_not_found")
     output: dict[str, Any] = {}
     for response_id in response_ids:
-        response = await app.store.responses.get(app.tenant, response_id)
+        response, _ = await app.store.responses.get(app.tenant, response_id)
         output |= {item["id"]: item for item in (response or {"output": ()})["output"]}
     return StoredItems(before or (), output)
 
@@ -248,7 +248,7 @@ class ItemsQuery(bodies.LenientBody):
 async def show_response(request: Request) -> object:
     """Show a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
-    response = await app.store.responses.get(app.tenant, response_id)
+    response, _ = await app.store.responses.get(app.tenant, response_id)
     if response is None or not _is_response(response_id):
         raise HTTPError(404, _NOT_STORED.format(response_id), param="id")
     query = bodies.query(request, RetrieveQuery)
@@ -288,7 +288,8 @@ async def delete_response(request: Request) -> ResponseDeleted:
     """Forget a stored response."""
     app, response_id = tenant_of(request).app, request.path_params["id"]
     # A program deletes what was made with its key.
-    if await app.store.responses.find_maker(app.tenant, response_id) not in (None, request.state.parent):
+    response, made_with = await app.store.responses.get(app.tenant, response_id)
+    if response is not None and made_with != request.state.parent:
         check_own(request, "delete a response that another key made")
     if not await app.store.responses.delete(app.tenant, response_id):
         raise HTTPError(404, _NOT_STORED.format(response_id), param="id")
