@@ -119,7 +119,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
             ServerUnavailableError: the server is not connected, or the connection was lost during the operation.
             ServerRefusedError: the server returned an error, or an invalid response.
         """
-        is_again = False
+        is_again, backoff = False, self.backoff
         while True:
             client = await self.available()
             over, ended = self.life.over, self.life.ended
@@ -128,7 +128,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     result = await operation(client)
             except Exception as error:  # the SDK raises several unrelated types
                 if not is_connection_closed(error):
-                    self.backoff.ends_in_a_row = 0
+                    backoff.ends_in_a_row = 0
                     raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
                 over.set()
                 await ended.wait()
@@ -138,7 +138,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     ) from error
                 is_again = True
             else:
-                self.backoff.ends_in_a_row = 0
+                backoff.ends_in_a_row = 0
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
