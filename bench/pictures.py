@@ -143,10 +143,10 @@ async def with_faults(folder: Path, minutes: float, seed: int) -> dict[str, Any]
                     await ask(app, conversation, "what is it?", picture)
                 said, end, right = "", End("cancelled"), True
             else:
-                if kind == "killed encoder" and (process := vision.encoder.worker_pid) is not None:
+                if kind == "killed encoder" and (worker := vision.encoder.worker) is not None:
                     # The one of the time before may be gone already.
                     with suppress(ProcessLookupError):
-                        os.kill(process, signal.SIGKILL)
+                        os.kill(worker.pid, signal.SIGKILL)
                 said, end = await ask(app, conversation, "what is it?", picture)
                 expected = f"It is {above} above, {below} below."
                 # A picture that meets a dying process costs one answer, with a reason.
@@ -155,7 +155,7 @@ async def with_faults(folder: Path, minutes: float, seed: int) -> dict[str, Any]
             if not right:
                 wrong.append(f"{kind}: {said!r} {end.reason} {end.error or ''}")
             before = before or (resident_mb() if sum(counts.values()) > 50 else 0)
-        encoder_mb = resident_mb(vision.encoder.worker_pid or 0)
+        encoder_mb = resident_mb(vision.encoder.worker.pid if vision.encoder.worker else 0)
         memory = {"host MB after 50": before, "host MB at the end": resident_mb(), "encoder MB": encoder_mb}
     return {**counts, "wrong": len(wrong), "first wrong": wrong[:3], **memory}
 

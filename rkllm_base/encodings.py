@@ -147,7 +147,7 @@ def decode(content: bytes, declared: str = "") -> Decoded:
         if mixed:
             return mixed
         encoding = _most_likely(content, _python_name(declared))
-    text, encoding = _read(content, encoding)
+    text, encoding = _decode(content, encoding)
     # The text may have the character itself.
     damaged = 0 if _is_valid(content, encoding) else text.count("\ufffd")
     return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, damaged)
@@ -156,7 +156,7 @@ def decode(content: bytes, declared: str = "") -> Decoded:
 def decode_word(content: bytes, declared: str) -> str:
     """Decode a few words whose charset is stated next to them, as in the head of a mail: too few to guess from."""
     encoding = _python_name(declared)
-    text = _read(content, encoding)[0] if encoding else "\ufffd"
+    text = _decode(content, encoding)[0] if encoding else "\ufffd"
     return decode(content, declared).text if "\ufffd" in text else text
 
 
@@ -286,7 +286,7 @@ def _most_likely(content: bytes, declared: str) -> str:
     best = min(costs, key=lambda encoding: costs[encoding])
     if is_utf_8 or len(sample) < _MIN_FOREIGN_BYTES:
         return best
-    text = "".join(character for character in _read(sample, best)[0] if character > "\x7f")
+    text = "".join(character for character in _decode(sample, best)[0] if character > "\x7f")
     # Letters of other scripts look like half-width katakana.
     is_plain = not _HALF_WIDTH.search(text) and mean_cost(text) <= _MAX_JAPANESE_COST
     is_japanese = is_plain or len(_KANA.findall(text)) >= len(text) * _MIN_KANA
@@ -303,7 +303,7 @@ def _most_likely(content: bytes, declared: str) -> str:
     if not foreign or _NEVER_DETECTED.fullmatch(foreign):
         return best
     # A character may be cut at the end of the sample.
-    return foreign if _read(sample, foreign)[0].count("\ufffd") <= 1 else best
+    return foreign if _decode(sample, foreign)[0].count("\ufffd") <= 1 else best
 
 
 def _is_valid(content: bytes, encoding: str) -> bool:
@@ -314,7 +314,7 @@ def _is_valid(content: bytes, encoding: str) -> bool:
     return True
 
 
-def _read(content: bytes, encoding: str) -> tuple[str, str]:
+def _decode(content: bytes, encoding: str) -> tuple[str, str]:
     """Decode with the first codec that reads every byte, or with replacement characters."""
     tables = _CODECS.get(encoding, [encoding])
     table = next((table for table in tables if _is_valid(content, table)), "")
@@ -348,7 +348,7 @@ def _as_cp932(escaped: re.Match[bytes]) -> bytes:
 
 def _cost(sample: bytes, encoding: str) -> float:
     # A character cut at the end costs every candidate about the same.
-    text, _ = _read(sample, encoding)
+    text, _ = _decode(sample, encoding)
     singles = sum(1 for _ in _SINGLE_KANA.finditer(text))
     return sum(n * _character_cost(character) for character, n in Counter(text).items()) + singles * _SINGLE_KANA_COST
 

@@ -67,7 +67,7 @@ class FormField:
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
         """Convert typed text to a value; a ValueError, with a message of ``words``, names the allowed values."""
         try:
-            value = _read(self, text.strip() if self.kind != "text" else text)
+            value = _read_field(self, text.strip() if self.kind != "text" else text)
             _check(self, value)
         except _MistakeError as mistake:
             raise ValueError(f"{self.title}: {words[mistake.name].format(value=mistake.value)}") from None
@@ -168,7 +168,7 @@ def _read_choice(field: FormField, text: str) -> Any:
     return value
 
 
-def _read(field: FormField, text: str) -> Any:
+def _read_field(field: FormField, text: str) -> Any:
     """Convert typed text to a value of the field's kind, which may be beyond the field's limits."""
     match field.kind:
         case "text":

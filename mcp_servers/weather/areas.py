@@ -133,7 +133,7 @@ def read_places(document: object) -> tuple[Place, ...]:
         )
     municipalities += _split_municipalities(table, areas)
 
-    capitals = {(place.prefecture.code, place.name): place.area for place in municipalities}
+    capitals = {(location.prefecture.code, location.name): location.area for location in municipalities}
     first_areas = {area.code[:2]: area for area in reversed(areas.values())}
     prefectures: list[Place] = []
     for prefecture in PREFECTURES.values():
@@ -180,7 +180,7 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
             groups[code[:2] + ward[1]].append((code, entry))
         elif not code.endswith("00"):
             groups[code[:5]].append((code, entry))
-    places: list[Place] = []
+    locations: list[Place] = []
     for members in groups.values():
         code, first = min(members, key=lambda member: member[0])
         class15 = table.class15s.get(first.parent)
@@ -194,8 +194,8 @@ def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list
         english = re.search(r"([\w-]+) (?:City|Town|Village)", first.en_name)
         names = (name, name[:-1], kana[0] if kana else "", english[0] if english else name)
         kind: PlaceKind = "city" if name.endswith("市") else "town"
-        places.append(Place(*names, kind, PREFECTURES[code[:2]], area, code))
-    return places
+        locations.append(Place(*names, kind, PREFECTURES[code[:2]], area, code))
+    return locations
 
 
 def _common_beginning(names: list[str]) -> str:

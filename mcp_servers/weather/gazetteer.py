@@ -96,7 +96,7 @@ class PlaceMatch:
 
     def areas(self) -> dict[str, ForecastArea]:
         """Return the forecast areas of the places by code; several mean that the query is ambiguous."""
-        return {place.area.code: place.area for place in self.places}
+        return {location.area.code: location.area for location in self.places}
 
 
 class Gazetteer:
@@ -108,23 +108,25 @@ class Gazetteer:
         self._by_name: defaultdict[str, list[Place]] = defaultdict(list)
         self._by_sound: defaultdict[str, list[Place]] = defaultdict(list)
         self._prefectures: dict[str, Prefecture] = {}
-        for place in self.places:
+        for location in self.places:
             # The script keys and the pronunciation keys of a place, with and without suffix.
-            endings = MUNICIPAL_KANA.get(place.name[-1], ())
-            bare_kana = (place.kana.removesuffix(ending) for ending in endings if place.kana.endswith(ending))
-            kana = {place.kana, *place.aliases, *bare_kana} - {""}
-            names = {fold(name) for name in (place.name, place.bare, place.code, *kana)}
-            base = _ENGLISH_SUFFIX.sub("", place.english)
-            words = _ENGLISH_WORDS.get(place.name[-1], ()) if place.kind != "region" else ()
-            spoken = kana | {place.english, base} | {f"{base} {word}" for word in words}
+            endings = MUNICIPAL_KANA.get(location.name[-1], ())
+            bare_kana = (location.kana.removesuffix(ending) for ending in endings if location.kana.endswith(ending))
+            kana = {location.kana, *location.aliases, *bare_kana} - {""}
+            names = {fold(name) for name in (location.name, location.bare, location.code, *kana)}
+            base = _ENGLISH_SUFFIX.sub("", location.english)
+            words = _ENGLISH_WORDS.get(location.name[-1], ()) if location.kind != "region" else ()
+            spoken = kana | {location.english, base} | {f"{base} {word}" for word in words}
             sounds = {romaji_key(name) for name in spoken} - {""}
             for key in names:
-                self._by_name[key].append(place)
+                self._by_name[key].append(location)
             for key in sounds:
-                self._by_sound[key].append(place)
-            if place.kind == "prefecture":
-                self._prefectures.update(dict.fromkeys(names | sounds, place.prefecture))
-        by_full_name = {place.full_name: place for place in self.places if place.kind in {"prefecture", "city", "town"}}
+                self._by_sound[key].append(location)
+            if location.kind == "prefecture":
+                self._prefectures.update(dict.fromkeys(names | sounds, location.prefecture))
+        by_full_name = {
+            location.full_name: location for location in self.places if location.kind in {"prefecture", "city", "town"}
+        }
         self._landmarks: dict[str, tuple[Place, ...]] = {
             key: tuple(by_full_name[target] for target in targets if target in by_full_name)
             for name, targets in _LANDMARKS.items()
@@ -148,9 +150,9 @@ class Gazetteer:
         for step in _LOOSENING:
             for name, prefecture in interpretations if step == "unchanged" else explicit_prefecture_first:
                 for candidate in self._loosened(name, step):
-                    places = self._look_up(candidate, prefecture, namesakes=namesakes)
-                    if places:
-                        return PlaceMatch(places)
+                    locations = self._look_up(candidate, prefecture, namesakes=namesakes)
+                    if locations:
+                        return PlaceMatch(locations)
         if all(_NO_NAME.fullmatch(name) for name, _ in interpretations):
             return PlaceMatch(())
         # Places with similar spelling or pronunciation, or whose name the query contains.
@@ -159,9 +161,9 @@ class Gazetteer:
             key, index, cutoff = fold(query), self._by_name, _MIN_SIMILARITY_KANJI
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
         near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
-        best = [min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near)]
+        best = [min(index[name], key=lambda location: _RANK[location.kind]) for name in (*longer, *near)]
         best = best or [
-            place for name in self._contained_names(fold(query)) for place in self._by_name.get(fold(name), ())
+            location for name in self._contained_names(fold(query)) for location in self._by_name.get(fold(name), ())
         ]
         return PlaceMatch((), tuple(dict.fromkeys(best))[:_SUGGESTIONS])
 
@@ -209,14 +211,14 @@ class Gazetteer:
     def _look_up(self, name: str, prefecture: Prefecture | None, *, namesakes: bool) -> tuple[Place, ...]:
         for index, key in ((self._by_name, fold(name)), (self._by_sound, romaji_key(name))):
             matches = {
-                place.full_name: place
-                for place in sorted(index.get(key, ()), key=lambda place: -_RANK[place.kind])
-                if prefecture in {None, place.prefecture}
+                location.full_name: location
+                for location in sorted(index.get(key, ()), key=lambda location: -_RANK[location.kind])
+                if prefecture in {None, location.prefecture}
             }
             if matches:
-                ranked = sorted(matches.values(), key=lambda place: (_RANK[place.kind], place.code))
+                ranked = sorted(matches.values(), key=lambda location: (_RANK[location.kind], location.code))
                 best = _RANK[ranked[0].kind]
-                return tuple(place for place in ranked if namesakes or _RANK[place.kind] == best)
+                return tuple(location for location in ranked if namesakes or _RANK[location.kind] == best)
         return ()
 
     def _interpretations(self, query: str) -> Iterator[tuple[str, Prefecture | None]]:
@@ -275,7 +277,7 @@ class Gazetteer:
                 if len(self._landmarks.get(part, ())) > 1:
                     yield part
                 elif part in self._by_name:
-                    yield min(self._by_name[part], key=lambda place: _RANK[place.kind]).name
+                    yield min(self._by_name[part], key=lambda location: _RANK[location.kind]).name
 
 
 _KANA = re.compile(f"[{HIRAGANA}ー]+")

@@ -145,22 +145,22 @@ class WeatherService:
         listed_places = match.places[:_MAX_PLACES]
         if not listed_places:
             missing = _not_found(name, match)
-            names = [place.full_name for place in match.suggestions] or None
+            names = [location.full_name for location in match.suggestions] or None
             return PlacesAnswer(summary=missing.text("ja"), summary_en=missing.text("en"), places=[], suggestions=names)
-        names = "、".join(place.full_name for place in listed_places)
-        english = "; ".join(place.full_english for place in listed_places)
+        names = "、".join(location.full_name for location in listed_places)
+        english = "; ".join(location.full_english for location in listed_places)
         return PlacesAnswer(
             summary=f"「{name}」に当たる場所は{len(match.places)}件: {names}。",
             summary_en=f"{len(match.places)} found for {name}: {english}.",
             places=[
                 FoundPlace(
-                    name=place.full_name,
-                    kana=place.kana or None,
-                    english=place.full_english,
-                    forecast_area=place.area.name,
-                    code=place.code,
+                    name=location.full_name,
+                    kana=location.kana or None,
+                    english=location.full_english,
+                    forecast_area=location.area.name,
+                    code=location.code,
                 )
-                for place in listed_places
+                for location in listed_places
             ],
         )
 
@@ -287,7 +287,7 @@ _SATURDAY = 5
 
 
 def _not_found(name: str, match: PlaceMatch) -> WeatherError:
-    names = [place.full_name for place in match.suggestions]
+    names = [location.full_name for location in match.suggestions]
     if not names:
         return WeatherError("PlaceNotFound", query=name)
     return WeatherError(

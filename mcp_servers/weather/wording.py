@@ -38,14 +38,14 @@ def rain_percent(day: Day, now: datetime) -> int | None:
     return max((percent for _, percent in rain_slots_left(day, now)), default=day.rain_day_percent)
 
 
-def place_labels(place: Place) -> tuple[str, str]:
+def place_labels(location: Place) -> tuple[str, str]:
     """Return the place with its forecast area in Japanese and English; the area alone if it is the place itself.
 
     An example is 横浜市（神奈川県東部）.
     """
-    if place.kind == "prefecture" or place.code == place.area.code:
-        return place.area.name, place.area.english
-    return f"{place.name}（{place.area.name}）", f"{place.english} ({place.area.english})"
+    if location.kind == "prefecture" or location.code == location.area.code:
+        return location.area.name, location.area.english
+    return f"{location.name}（{location.area.name}）", f"{location.english} ({location.area.english})"
 
 
 def weather_text(day: Day) -> str:
@@ -98,22 +98,22 @@ def in_english(summary: ForecastSummary) -> str:
     return f"{sample}{place_labels(summary.place)[1]}, {'; '.join(days)}.{old}"
 
 
-def ambiguity_message(query: str, places: Sequence[Place]) -> tuple[str, str]:
+def ambiguity_message(query: str, locations: Sequence[Place]) -> tuple[str, str]:
     """Return the question that lists the places of an ambiguous name, in Japanese and English."""
-    if all(place.kind == "prefecture" for place in places):
-        names = "、".join(place.full_name for place in places)
+    if all(location.kind == "prefecture" for location in locations):
+        names = "、".join(location.full_name for location in locations)
         return (
             f"「{query}」には{names}があります。どの都道府県か指定してください。",
-            f"{query} has {', '.join(place.full_english for place in places)}. Which prefecture?",
+            f"{query} has {', '.join(location.full_english for location in locations)}. Which prefecture?",
         )
-    more = len(places) - _MAX_LISTED
-    names = "、".join(place.full_name for place in places[:_MAX_LISTED])
-    english = "; ".join(place.full_english for place in places[:_MAX_LISTED])
+    more = len(locations) - _MAX_LISTED
+    names = "、".join(location.full_name for location in locations[:_MAX_LISTED])
+    english = "; ".join(location.full_english for location in locations[:_MAX_LISTED])
     if more > 0:
         names, english = f"{names}など", f"{english} and {more} more"
     return (
-        f"「{query}」は{len(places)}か所あります: {names}。どこか、都道府県を付けて指定してください。",
-        f"There are {len(places)} places called {query}: {english}. Which one? Give the prefecture too.",
+        f"「{query}」は{len(locations)}か所あります: {names}。どこか、都道府県を付けて指定してください。",
+        f"There are {len(locations)} places called {query}: {english}. Which one? Give the prefecture too.",
     )
 
 

@@ -299,9 +299,9 @@ async def answer_instead(
         return replace(turn, message=conversation.messages[-1], failures=(), has_text=True)
     repeating = conversation.messages.pop()
     # The text of a failed call was not shown.
-    begun = repeating.text if turn.has_text else ""
+    started = repeating.text if turn.has_text else ""
     kind = "facts" if outcome.without_tools == "facts" else "words"
-    return await answer_without_tools(kind, model, conversation, calls, options, sink, begun)
+    return await answer_without_tools(kind, model, conversation, calls, options, sink, started)
 
 
 async def answer_without_tools(
@@ -311,9 +311,9 @@ async def answer_without_tools(
     calls: CallHandler,
     options: ModelOptions,
     sink: EventSink,
-    begun: str = "",
+    started: str = "",
 ) -> Turn:
-    """Answer the last question from its results, or in words, after the text ``begun``.
+    """Answer the last question from its results, or in words, after the text ``started``.
 
     Calls are read all the same, so that none is shown as the answer; an answer of nothing else is the results. They
     also follow an answer of the host's own loop that says something else or nothing of them.
@@ -323,11 +323,11 @@ async def answer_without_tools(
         reduced = conversation
     else:
         reduced = without_rounds(conversation, kind)
-    begun = begun.strip()
+    started = started.strip()
     options = replace(options, tool_choice="auto", others=(*calls.tool_set.listed, *calls.tool_set.others()))
     text = ""
     try:
-        sink.feed([status_line(kind), *([Text("\n\n")] if begun else [])])
+        sink.feed([status_line(kind), *([Text("\n\n")] if started else [])])
         turn = await model.respond(reduced, (), options, ShownEvents(calls, sink, may_call=False))
         if not turn.has_text and not turn.message.cut:
             facts = shorten(facts_of(conversation), _MOST_RESULT_CHARS)
@@ -356,7 +356,7 @@ async def answer_without_tools(
         last = reduced.messages[-1] if reduced.messages[-1].role == "assistant" else Message("assistant")
         if reduced is conversation and last is conversation.messages[-1]:
             conversation.messages.pop()
-        text = "\n\n".join(filter(None, (begun, text or last.text)))
+        text = "\n\n".join(filter(None, (started, text or last.text)))
         conversation.add(replace(last, text=text, calls=()))
     return replace(turn, message=conversation.messages[-1], failures=())
 

@@ -65,9 +65,9 @@ class IdleRequests:
         if host.npu is not None:
             requests = self.requests if answers_asides(host) else ()
             work = [*(partial(request, conversation, host.npu.chat_model.aside) for request in requests), self.renew]
-            self.tasks.start_soon(self._make, work, host.npu.engine, self._answers)
+            self.tasks.start_soon(self._make_requests, work, host.npu.engine, self._answers)
 
-    async def _make(self, work: Sequence[Callable[[], Awaitable[None]]], engine: Engine, answers: int) -> None:
+    async def _make_requests(self, work: Sequence[Callable[[], Awaitable[None]]], engine: Engine, answers: int) -> None:
         await anyio.sleep(IDLE_S)
         for request in work:
             is_idle = engine.is_ready and engine.is_idle and self.is_free() and not engine.expected_tokens

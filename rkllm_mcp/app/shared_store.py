@@ -52,8 +52,7 @@ async def agreed_limits(config: Config, changes: Sequence[str]) -> list[tuple[st
             # Without days or number no call is recorded; conversations have at least one.
             least_is_zero = name.startswith("security.")
             if number < 0 or (number == 0 and not least_is_zero):
-                kind = "a number" if least_is_zero else "a number above 0, or unlimited"
-                raise UsageError(f"{name} is {kind}, not {text!r}")
+                raise UsageError(f"{name} is a number{'' if least_is_zero else ' above 0, or unlimited'}, not {text!r}")
             changed[name] = int(number) if number.is_integer() else number
 
     def change(transaction: Transaction) -> StoreLimits:

@@ -68,7 +68,7 @@ def convert_question(question: str) -> str:
     Raises:
         LocalToolError: a quantity or the unit that is wanted is missing, or several are wanted.
     """
-    quantities, target_unit = _read(without_days(question))
+    quantities, target_unit = _read_question(without_days(question))
     if not quantities or len(target_unit) != 1:
         raise LocalToolError(sentences_for(question)["no_quantity"], "unclear", question)
     (target,) = target_unit
@@ -83,14 +83,14 @@ def continued_conversion(said: str, question: str) -> str:
 
     It is empty if none can.
     """
-    quantities, wanted = _read(without_days(question))
+    quantities, wanted = _read_question(without_days(question))
     # あと何日 asks for a time, and 2026年 says which year.
     if len(wanted) != 1 or quantities:
         return ""
     kinds = _meanings_of(wanted[0]).keys() - {"time"}
     fitting = (
         f"{value:{_DIGITS}} {unit} {question}"
-        for value, unit in _read(said)[0]
+        for value, unit in _read_question(said)[0]
         if unit != wanted[0] and not kinds.isdisjoint(_meanings_of(unit))
     )
     return next(fitting, "")
@@ -98,7 +98,7 @@ def continued_conversion(said: str, question: str) -> str:
 
 def names_conversion(question: str) -> bool:
     """Return True if a question names a quantity, which is not a day (3週間後), and another unit."""
-    quantities, target = _read(without_days(question))
+    quantities, target = _read_question(without_days(question))
     return bool(quantities) and bool(target)
 
 
@@ -125,7 +125,7 @@ def _is_wanted(text: str, start: int, end: int) -> bool:
     return is_asked or (not text[start:end].isascii() and _WANTED_JAPANESE.match(text[end:]) is not None)
 
 
-def _read(question: str) -> tuple[list[tuple[float, str]], list[str]]:
+def _read_question(question: str) -> tuple[list[tuple[float, str]], list[str]]:
     """Return the quantities of a question, and the other units in it."""
     text = with_digits(question)
     for pattern, form in _SAID_BEFORE:

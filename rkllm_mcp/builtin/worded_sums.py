@@ -164,13 +164,13 @@ def _of_one_price(text: str, numbers: Sequence[str]) -> str:
         if said is None:
             continue
         price = next(filter(None, said.groups()))
-        rest = f"{text[: said.start()]} {text[said.end() :]}"
-        durations = [(count, match) for name, count in counts.items() if (match := re.search(_TIMES[name], rest))]
-        if len(durations) == 1 and len(re.findall(_NUMBER, rest)) == 1:
+        remainder = f"{text[: said.start()]} {text[said.end() :]}"
+        durations = [(count, match) for name, count in counts.items() if (match := re.search(_TIMES[name], remainder))]
+        if len(durations) == 1 and len(re.findall(_NUMBER, remainder)) == 1:
             count, match = durations[0]
             length = f"{float(match[1]) + 0.5:g}" if match.lastindex == 2 else match[1]
             return f"{price}*{length}" if count == 1 else f"{price}*{count}*{length}".removesuffix("*1")
-        if not re.search(_NUMBER, rest) and "year" in counts and _has(_YEARLY, rest):
+        if not re.search(_NUMBER, remainder) and "year" in counts and _has(_YEARLY, remainder):
             return f"{price}*{counts['year']}"
     return ""
 

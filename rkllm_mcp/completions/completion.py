@@ -182,11 +182,11 @@ async def complete(
     sink: EventSink,
     steps: Sequence[Step] = (),
     tenant: str = "",
-    begun: Callable[[Conversation], object] = bool,
+    started: Callable[[Conversation], object] = bool,
 ) -> None:
     """Answer a request of a tenant's client; the last event is always an ``End``, unless the caller is cancelled.
 
-    The events pass ``steps`` on their way to ``sink``; ``begun`` gets the conversation before the model is asked.
+    The events pass ``steps`` on their way to ``sink``; ``started`` gets the conversation before the model is asked.
 
     Raises:
         RequestRefusedError: with the host's tools the last message has to be the user's.
@@ -201,7 +201,7 @@ async def complete(
     new = app.new_conversation if request.host_tools else Conversation
     branch = cache.branch(owner, request.messages, request.calls_made, new)
     conversation = branch.conversation
-    begun(conversation)
+    started(conversation)
     cached = _CacheStep(cache, branch, request, len(conversation.messages))
     formatted = _FormatStep(form, request.host_tools) if form is not None else None
     steps = [cached, *steps]

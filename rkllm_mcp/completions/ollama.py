@@ -201,7 +201,7 @@ class OllamaShape(ReplyShape):
         if part.call is None:
             return _line(self._piece(part.pieces[-1]))
         self._calls += 1
-        return _line(self._piece(calls=[_call(part.call, self._calls - 1)])) if self.is_chat else ""
+        return _line(self._piece(calls=[_call_body(part.call, self._calls - 1)])) if self.is_chat else ""
 
     def finish(self) -> str:
         """Return the last object: end and usage."""
@@ -210,7 +210,7 @@ class OllamaShape(ReplyShape):
     def whole(self) -> Json:
         """Return everything as one object."""
         reply = self.reply
-        calls = [_call(call, index) for index, (call, _) in enumerate(reply.calls)] if self.is_chat else []
+        calls = [_call_body(call, index) for index, (call, _) in enumerate(reply.calls)] if self.is_chat else []
         return {**self._piece(reply.text("text"), reply.text("thinking"), calls), **self._figures()}
 
     def nothing(self, reason: str) -> Json:
@@ -242,7 +242,7 @@ class OllamaShape(ReplyShape):
         return {**head, "message": {"role": "assistant", "content": text, **extra}, "done": False}
 
 
-def _call(call: ToolCallDetected, index: int) -> Json:
+def _call_body(call: ToolCallDetected, index: int) -> Json:
     function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
     # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
     return {"index": index, "id": call.id, "function": function}

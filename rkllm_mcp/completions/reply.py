@@ -74,7 +74,7 @@ class Reply:
             kind = _KINDS[type(event)]
             part = self.parts[-1] if self.parts else None
             if part is None or part.kind != kind:
-                part = self._begin(kind)
+                part = self._begin_part(kind)
             part.pieces.append(event.text)
             return part
         is_figures = isinstance(event, (Usage, End))
@@ -93,14 +93,16 @@ class Reply:
             self.end = event
         elif isinstance(event, ToolCallDetected):
             if not self.host_tools:
-                return self._begin("call", replace(event, name=self.names.get(event.name, event.name)))
+                return self._begin_part("call", replace(event, name=self.names.get(event.name, event.name)))
             self._running[event.id] = event
         elif isinstance(event, ToolFinished) and self.with_server_calls:
             call = self._running.get(event.id) or ToolCallDetected(event.name, {}, id=event.id)
-            return self._begin("server_call", call, event)
+            return self._begin_part("server_call", call, event)
         return None
 
-    def _begin(self, kind: PartKind, call: ToolCallDetected | None = None, result: ToolFinished | None = None) -> Part:
+    def _begin_part(
+        self, kind: PartKind, call: ToolCallDetected | None = None, result: ToolFinished | None = None
+    ) -> Part:
         pieces = [] if call is None else [json.dumps(dict(call.arguments), ensure_ascii=False)]
         self.parts.append(Part(kind, len(self.parts), pieces, call, result))
         return self.parts[-1]

@@ -369,7 +369,7 @@ class MessageHistory:
                 refusal = f"this model reads text; send parts of the type text, not {block.get('type')!r}"
                 raise RequestRefusedError(refusal, f"{param}.content[{index}].type", "unsupported_content")
         self._close_results()
-        text, pictures = self._read(content)
+        text, pictures = self._read_content(content)
         text = f"{name}: {text}" if name else text
         if is_question and not self._sees and any(is_image(as_mapping(block)) for block in as_list(content)):
             other = self._seeing_model()
@@ -433,7 +433,7 @@ class MessageHistory:
         if call is None and (self._numbers_calls or not call_id):
             name = tool_name and (self._names.get(tool_name) or safe_name(tool_name))
             call = next((call for call in self._open_calls if name in (None, "", call.name)), None)
-        text, pictures = self._read(content)
+        text, pictures = self._read_content(content)
         text, inside = without_media(text)
         pictures += tuple(inside) if self._sees else ()
         if call is None:
@@ -460,13 +460,13 @@ class MessageHistory:
             raise RequestRefusedError("no message says anything; send a question", param)
         # A program sends the pictures of its history with each request, so too many of them must not end the
         # conversation: the last ones are kept, and an earlier one is a line about it.
-        left, messages = MOST_PICTURES, list[Message]()
+        remaining, messages = MOST_PICTURES, list[Message]()
         for message in reversed(self._messages):
             latest_first = [(result.text, result.pictures) for result in reversed(message.results)]
             kept: list[tuple[str, tuple[Picture, ...]]] = []
             for text, pictures in (*latest_first, (message.text, message.pictures)):
-                dropped = max(0, len(pictures) - left)
-                left -= len(pictures) - dropped
+                dropped = max(0, len(pictures) - remaining)
+                remaining -= len(pictures) - dropped
                 lines = [*["[image, not shown]"] * dropped, text]
                 kept.append(("\n".join(lines) if dropped else text, pictures[dropped:]))
             text, pictures = kept.pop()
@@ -475,7 +475,7 @@ class MessageHistory:
             messages.insert(0, replace(message, text=text, pictures=pictures, results=results))
         return (*system, *messages)
 
-    def _read(self, content: object) -> tuple[str, tuple[Picture, ...]]:
+    def _read_content(self, content: object) -> tuple[str, tuple[Picture, ...]]:
         """Return the text of a content, and its pictures for a model that sees."""
         if not self._sees or not as_list(content):
             return content_text(content), ()

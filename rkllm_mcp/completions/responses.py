@@ -462,10 +462,12 @@ class ResponsesShape(ReplyShape):
         if len(part.pieces) == 1:
             records = self._event("output_item.added", output_index=part.index, item=self._item(part, is_open=True))
             if part.kind == "server_call":
-                records += self._of(part, "mcp_call.in_progress")
+                records += self._part_event(part, "mcp_call.in_progress")
             records += self._content_event(part, "added", "")
         extra: Json = {"logprobs": []} if part.kind == "text" else {}
-        return records + self._of(part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1]))
+        return records + self._part_event(
+            part, self._shape(part).delta, **extra, delta=self._event_text(part, part.pieces[-1])
+        )
 
     def closing(self, part: Part) -> str:
         """Return the events after the last piece of an item."""
@@ -474,10 +476,10 @@ class ResponsesShape(ReplyShape):
         extra: Json = {"logprobs": []} if part.kind == "text" else {}
         if part.kind == "call" and part.call is not None and shape is not _CUSTOM:
             extra["name"] = self._split_name(part.call.name)[0]
-        records = self._of(part, event, **extra, **{field_: self._event_text(part, part.text)})
+        records = self._part_event(part, event, **extra, **{field_: self._event_text(part, part.text)})
         records += self._content_event(part, "done", part.text)
         if part.result is not None:
-            records += self._of(part, "mcp_call.failed" if part.result.is_error else "mcp_call.completed")
+            records += self._part_event(part, "mcp_call.failed" if part.result.is_error else "mcp_call.completed")
         return records + self._event("output_item.done", output_index=part.index, item=self._item(part))
 
     def finish(self) -> str:
@@ -570,9 +572,9 @@ class ResponsesShape(ReplyShape):
     def _content_event(self, part: Part, moment: str, text: str) -> str:
         """Return the event around the part of an item; empty if its items have no parts."""
         shape = self._shape(part).part
-        return self._of(part, f"{shape[1]}.{moment}", part=_content_part(part.kind, text)) if shape else ""
+        return self._part_event(part, f"{shape[1]}.{moment}", part=_content_part(part.kind, text)) if shape else ""
 
-    def _of(self, source: Part, event: str, /, **fields: Any) -> str:
+    def _part_event(self, source: Part, event: str, /, **fields: Any) -> str:
         shape = self._shape(source).part
         position = {shape[0]: 0} if shape else {}
         return self._event(event, item_id=self._id(source), output_index=source.index, **position, **fields)

@@ -108,9 +108,9 @@ async def measure_voice(
         await speaker.speak(first)
         runs = sorted([(await _timed(partial(speaker.speak, first)))[0] for _ in range(_RUNS)])
         first_s, sound = await _timed(partial(speaker.speak, first))
-        rest = [await _timed(partial(speaker.speak, sentence)) for sentence in others]
-        said = Sound(sound.samples + b"".join(part.samples for _, part in rest), sound.rate)
-        spoken_s = first_s + sum(seconds for seconds, _ in rest)
+        remainder = [await _timed(partial(speaker.speak, sentence)) for sentence in others]
+        said = Sound(sound.samples + b"".join(part.samples for _, part in remainder), sound.rate)
+        spoken_s = first_s + sum(seconds for seconds, _ in remainder)
         memory_mb = process_memory_mb(config.speech.tts or "")
         speaking = SpeakingFigures(runs[_RUNS // 2], said.seconds, spoken_s, memory_mb)
         recording = recording or said.at(16_000)

@@ -139,8 +139,8 @@ class ConversationPrompt:
         self._write_prefix(system, person, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         if unfinished is None:
-            begun = self._opening(before, forced_tool, any_tool=any_tool, opens_arguments=opens_arguments)
-            opening = self._tokenizer.encode(begun)
+            started = self._opening(before, forced_tool, any_tool=any_tool, opens_arguments=opens_arguments)
+            opening = self._tokenizer.encode(started)
         else:
             opening = generated or self._tokenizer.encode(self._template.begun(unfinished, before))
         self._write_turns(self._compaction.view(body), budget.counted_tokens)

@@ -57,17 +57,17 @@ class EventReader:
             if isinstance(reason, str):
                 yield _STOPS.get(reason, FinishPart("end"))
         elif kind == "content_block_start":
-            begun = as_mapping(event.get("content_block"))
-            block_kind = begun.get("type")
-            if block_kind == "text" and begun.get("text"):
-                yield TextPart(str(begun["text"]))
+            started = as_mapping(event.get("content_block"))
+            block_kind = started.get("type")
+            if block_kind == "text" and started.get("text"):
+                yield TextPart(str(started["text"]))
             elif block_kind in {"thinking", "redacted_thinking"}:
-                self.blocks[index] = dict(begun)
+                self.blocks[index] = dict(started)
             elif block_kind == "tool_use":
-                written = begun.get("input")
+                written = started.get("input")
                 # Compatible services may send the arguments with the start of the block.
                 arguments = json.dumps(written, ensure_ascii=False) if written else ""
-                yield CallPart(index, str(begun.get("id") or ""), str(begun.get("name") or ""), arguments)
+                yield CallPart(index, str(started.get("id") or ""), str(started.get("name") or ""), arguments)
         elif kind == "content_block_delta":
             delta = as_mapping(event.get("delta"))
             delta_kind = delta.get("type")

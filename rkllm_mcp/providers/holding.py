@@ -111,26 +111,28 @@ class Holding:
         self._most_tries = HOT_TRIES if can_heat else 0  # none once a choice stayed wrong
         self._heard: list[str] | None = None  # the model's own continuation, which is not shown
 
-    def begin_answer(self, ids: list[int], begun: str = "") -> None:
+    def begin_answer(self, ids: list[int], started: str = "") -> None:
         """Hold the answer from the beginning of the run on, and write into ``ids`` what only one way begins with.
 
-        ``begun`` is the text that an earlier response has left.
+        ``started`` is the text that an earlier response has left.
         """
         if self._answer is not None:
             answer_text = self._answer.begin()
-            if answer_text.feed(begun) == len(begun):
+            if answer_text.feed(started) == len(started):
                 self._hold(answer_text, _Phase.ANSWER, ids)
                 self._write_lead(ids)
             else:
                 self._release()
 
-    def begin_call(self, ids: list[int], begun: tuple[CallFormat, str] | None = None, *, writes: bool = False) -> None:
+    def begin_call(
+        self, ids: list[int], started: tuple[CallFormat, str] | None = None, *, writes: bool = False
+    ) -> None:
         """Hold the call that the detector has met, if there is one and it was begun as it has to be.
 
-        ``begun`` is the format and the beginning of the body of a call that the prompt ends with; ``writes`` writes
+        ``started`` is the format and the beginning of the body of a call that the prompt ends with; ``writes`` writes
         into ``ids`` what only one way goes on with.
         """
-        if self._calls is None or (opened := self._detector.open_call or begun) is None:
+        if self._calls is None or (opened := self._detector.open_call or started) is None:
             return
         call_format, body = opened
         constraint = self._calls(call_format, body)

@@ -475,13 +475,13 @@ class RkllmModel:
             # The prompt ends inside the call.
             tool_form = form.template.tool_form
             segments = tool_form.call_beginning(options.forced_tool, opens_arguments=options.opens_arguments)
-            beginning, begun = "".join(segment.text for segment in segments), None
+            beginning, started = "".join(segment.text for segment in segments), None
             for call_format in select_syntaxes(form.syntaxes).first:
                 opener = next((text for text in call_format.openers if beginning.startswith(text)), None)
                 if opener is not None:
-                    begun = call_format, beginning[call_format.body_begins(opener, 0) :]
+                    started = call_format, beginning[call_format.body_begins(opener, 0) :]
                     break
-            holding.begin_call(run.ids, begun, writes=True)
+            holding.begin_call(run.ids, started, writes=True)
         elif not (has_calls or form.thinks(options.thinking)) and form.read_as(options.thinking) != "open":
             earlier = run.conversation.messages[-1].text if options.continues else ""
             holding.begin_answer(run.ids, earlier)

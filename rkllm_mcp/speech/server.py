@@ -96,8 +96,8 @@ class _Connection:
     async def run(self) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             try:
-                while (event := await self._read()) is not None:
-                    await self._answer(*event)
+                while (event := await self._read_event()) is not None:
+                    await self._answer_event(*event)
                 return
             except NoTranslationError as error:
                 reason, code = str(error), NO_TRANSLATION
@@ -113,7 +113,7 @@ class _Connection:
                 while await self.reader.read(_MOST_LINE_BYTES):
                     pass
 
-    async def _read(self) -> tuple[str, dict[str, Any], bytes] | None:
+    async def _read_event(self) -> tuple[str, dict[str, Any], bytes] | None:
         line = await self.reader.readline()
         if not line:
             return None
@@ -134,7 +134,7 @@ class _Connection:
         self.writer.write(json.dumps(head).encode() + b"\n" + content + payload)
         await self.writer.drain()
 
-    async def _answer(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
+    async def _answer_event(self, kind: str, data: dict[str, Any], payload: bytes) -> None:
         match kind:
             case "describe":
                 await self._send("info", await self.server.describe())

@@ -125,8 +125,8 @@ def load_model(files: ModelFiles, language: str = "") -> Recogniser | Speaker:
         raise UnknownModelError("the library sherpa-onnx is missing; run 'rkllm-mcp install speech'") from None
     available = available_bytes()
     if available is not None and files.memory_bytes > available:
-        needed, left = files.memory_bytes // 10**6, available // 10**6
-        raise UnknownModelError(f"it needs about {needed} MB of memory, and {left} MB are left; free some")
+        needed, remaining = files.memory_bytes // 10**6, available // 10**6
+        raise UnknownModelError(f"it needs about {needed} MB of memory, and {remaining} MB are left; free some")
     library: Any = sherpa_onnx
     try:
         if files.kind in ("whisper", "sense-voice"):

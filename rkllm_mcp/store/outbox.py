@@ -105,7 +105,7 @@ class Outbox:
                     if entry in self._refused or (writer and _start_ticks(int(writer_pid)) == started):
                         continue
                     try:
-                        work = partial(self._make, entry, kind, json.loads(change), before)
+                        work = partial(self._make_change, entry, kind, json.loads(change), before)
                         await self._shared.ask(work, durable=True)
                     except StoreAwayError:
                         self._may_wait = True
@@ -118,7 +118,7 @@ class Outbox:
                     before, self._may_wait = entry, True
         return True
 
-    def _make(self, entry: str, kind: str, change: Any, before: str, transaction: Transaction) -> None:
+    def _make_change(self, entry: str, kind: str, change: Any, before: str, transaction: Transaction) -> None:
         """Make a change, unless it was made before and its entry could not be deleted."""
         transaction.execute("DELETE FROM shipped WHERE tenant = ? AND id = ?", (self._tenant, before))
         statement = "INSERT INTO shipped (tenant, id) VALUES (?, ?) ON CONFLICT (tenant, id) DO NOTHING"

@@ -160,7 +160,7 @@ class Vocabulary:
         closers = self._stray_closers(text, at, out, final)
         if closers != "":
             return None if closers is None else ClosersStand(closers)
-        return self._call(text, at, out, marks, final)
+        return self._call_opening(text, at, out, marks, final)
 
     def opening_in_thinking(
         self, tags: ThinkingTags | None, text: str, at: int, out: PieceWriter, *, final: bool
@@ -171,7 +171,11 @@ class Vocabulary:
         if mark:
             return ThinkingCloses(mark)
         response = out.has_calls and not out.fences.is_quoted and _RESPONSE_MARKS.at(text, at)
-        return self._call(text, at, out, marks, final) if response is False else _response(text, at, response, final)
+        return (
+            self._call_opening(text, at, out, marks, final)
+            if response is False
+            else _response(text, at, response, final)
+        )
 
     def missed_reason(self, text: str) -> str:
         """Return the line for text that ends in markup and names a declared tool, so that it was meant as a call."""
@@ -181,7 +185,7 @@ class Vocabulary:
         rule = "the call is not written in a form that can be read"
         return unreadable(rule, text, self.selection.anywhere[0], self.catalogue)
 
-    def _call(
+    def _call_opening(
         self, text: str, at: int, out: PieceWriter, marks: Sequence[str], final: bool
     ) -> CallOpens | FenceOpens | NothingOpens | None:
         """Return the call that begins at ``at``; ``marks`` are the marks of thinking that count here."""

@@ -153,7 +153,7 @@ class _Budget:
             1 + (min(len(one), len(other)) if isinstance(one, str) and isinstance(other, str) else 0) // 64
         )
         if self._compared >= _COMPARED_OF_STEP:
-            self._take(self._compared // _COMPARED_OF_STEP)
+            self._take_steps(self._compared // _COMPARED_OF_STEP)
             self._compared %= _COMPARED_OF_STEP
         if isinstance(one, list) and isinstance(other, list):
             items, other_items = cast("list[Any]", one), cast("list[Any]", other)
@@ -168,7 +168,7 @@ class _Budget:
         size = self._quoted.get(id(keyword_value))
         if size is None:
             self._quoted[id(keyword_value)] = size = size_of(keyword_value, _MOST_STEPS * _QUOTED_OF_STEP)
-        self._take(size // _QUOTED_OF_STEP)
+        self._take_steps(size // _QUOTED_OF_STEP)
 
     def take(self, instance: Any, keyword_value: Any) -> None:
         """Count a keyword: messages contain the value, and loops iterate over the value or the keyword."""
@@ -179,9 +179,9 @@ class _Budget:
             steps += self._sizes.get(id(cast("object", instance)), 1) // _VALUES_OF_STEP
         if isinstance(keyword_value, (dict, list)):
             steps += len(cast("list[Any]", keyword_value)) // _VALUES_OF_STEP
-        self._take(steps)
+        self._take_steps(steps)
 
-    def _take(self, steps: int) -> None:
+    def _take_steps(self, steps: int) -> None:
         self._steps_left -= steps
         if self._steps_left < 0:
             raise TooManyStepsError("its schema branches too often to be checked")

@@ -61,6 +61,8 @@ LEAVES = (
     *("prompt/", "toolcalls/", "tools/", "mcp_client/", "store/", "config/", "models/"),
 )
 # From the HTTP response to the frame that begins a run, and from a token's frame to the connection.
+# Of the leaves before the route, the one that waits for the answer.
+AROUND = "surfaces/http/middleware.py"
 DOWN = (
     "surfaces/http/streaming.py",
     "surfaces/http/completions.py",
@@ -187,7 +189,7 @@ def test_a_streamed_answer_with_a_tool_call_goes_through_the_documented_files_an
     assert set(path) - entered == set()
     assert sorted(name for name in entered - {*path} if not name.startswith(LEAVES)) == []
     assert [name for name in LEAVES if not (Path(_PACKAGE) / name).exists()] == []
-    assert DOWN in service.stacks["runtime/worker_process.py:send"]
+    assert (AROUND, *DOWN) in service.stacks["runtime/worker_process.py:send"]
     assert UP in service.stacks["surfaces/http/streaming.py:feed"]
-    assert CALL in service.stacks["agent/handlers.py:resolve"]
+    assert (AROUND, *CALL) in service.stacks["agent/handlers.py:resolve"]
     assert {*DOWN, *UP, *CALL} - {"runtime/worker_process.py", "runtime/run.py"} <= {*path}

@@ -187,12 +187,12 @@ def _number_text(value: float, tokens: tuple[_Token, ...]) -> str:
     patterns = [token.text for token in tokens if token.kind == "digits"]
     if len(patterns) > 1 and "." not in "".join(patterns):
         # The digits are divided, as in a postal code or telephone number: 000-0000.
-        rest = f"{abs(Decimal(repr(value)).quantize(Decimal(1), ROUND_HALF_UP)):f}".lstrip("0")
+        remainder = f"{abs(Decimal(repr(value)).quantize(Decimal(1), ROUND_HALF_UP)):f}".lstrip("0")
         groups: list[str] = []
         for at in range(len(patterns) - 1, -1, -1):
             places = [character for character in patterns[at] if character in "0#?"]
-            group = rest if at == 0 else rest[-len(places) :]
-            rest = rest[: len(rest) - len(group)]
+            group = remainder if at == 0 else remainder[-len(places) :]
+            remainder = remainder[: len(remainder) - len(group)]
             groups.append(group.rjust(places.count("0"), "0"))
         divided = [groups.pop() if token.kind == "digits" else token.text for token in tokens]
         return ("-" if value < 0 else "") + "".join(divided).strip()

@@ -318,7 +318,7 @@ def _json_lines(text: str, *_: object) -> tuple[str, list[Passage]]:
     return "", passages
 
 
-def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
+def _notebook(text: str, *remainder: object) -> tuple[str, list[Passage]]:
     """Return the text, the code and the printed results of a Jupyter notebook."""
     try:
         cells: Any = json.loads(text)["cells"]
@@ -341,7 +341,7 @@ def _notebook(text: str, *rest: object) -> tuple[str, list[Passage]]:
                 path = read[-1].headings if read and read[-1].headings else path
         return "", passages
     except (*_JSON_PROBLEMS, KeyError, TypeError, AttributeError):
-        return _json(text, *rest)
+        return _json(text, *remainder)
 
 
 def _html(blob: Blob, file_format: Format, limits: ParseLimits) -> _Parsed:

@@ -138,15 +138,15 @@ def number_text(value: int, shape: str) -> str:
     circled = chr(0x2460 + value - 1) if 1 <= value <= _MAX_CIRCLED else digits
     kanji = "".join(_DIGITS[int(digit)] for digit in str(abs(value)))
     if 0 < value < _MAX_KANJI:
-        kanji, rest = "", value
+        kanji, remainder = "", value
         for size, unit in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
-            digit, rest = divmod(rest, size)
+            digit, remainder = divmod(remainder, size)
             kanji += (("" if digit == 1 and unit else _DIGITS[digit]) + unit) if digit else ""
     roman = str(value)
     if 0 < value < _MAX_ROMAN:
-        roman, rest = "", value
+        roman, remainder = "", value
         for size, letters in (*_ROMAN, *_ROMAN_ONES):
-            count, rest = divmod(rest, size)
+            count, remainder = divmod(remainder, size)
             roman += letters * count
     written = {
         **dict.fromkeys(("none", "bullet"), ""),

@@ -91,10 +91,10 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def path_completions(begun: str) -> Mapping[str, str]:
-    """Return the paths that begin as ``begun`` does, folders with a slash; hidden ones only where a dot was typed."""
-    head, _, name = begun.rpartition("/")
-    prefix = begun[: len(begun) - len(name)]
+def path_completions(started: str) -> Mapping[str, str]:
+    """Return the paths that begin as ``started`` does, folders with a slash; hidden ones only where a dot was typed."""
+    head, _, name = started.rpartition("/")
+    prefix = started[: len(started) - len(name)]
     try:
         folder = Path(prefix or ".").expanduser() if head or prefix else Path()
         with os.scandir(folder) as entries:

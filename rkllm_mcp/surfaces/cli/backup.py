@@ -209,7 +209,8 @@ def extract_backup(source: Path, target: Path) -> _Manifest:
             is_manifest = first is not None and first.name == _MANIFEST and first.size <= _LONGEST_READ
             written = archive.extractfile(first) if first is not None and is_manifest else None
             if written is None:
-                raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' (it has no manifest)")
+                problem = "it has no manifest"
+                raise UsageError(f"{source} is not a whole backup of 'rkllm-mcp backup' ({problem})")
             manifest = _Manifest.model_validate_json(written.read())
             if manifest.format != _FORMAT:
                 raise UsageError(f"{source} was written by rkllm-mcp {manifest.version}; 'rkllm-mcp update' first")

@@ -320,8 +320,8 @@ async def update_command(
         if not after.is_ready:
             problem = " and ".join(filter(None, [problem, f"it takes no questions ({after.state})"]))
         if problem:
-            left = ", ".join(chosen[number + 1 :]) or "none"
-            raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {left}")
+            remaining = ", ".join(chosen[number + 1 :]) or "none"
+            raise UsageError(f"{name}: {problem}; mend it there, then go on. Not updated: {remaining}")
         compared = [status.compared or {} for status in (statuses[name], after)]
         earlier, now = (board.get("version") or "an unknown release" for board in compared)
         session.status(f"{name}: {earlier} → {now}, takes questions")

@@ -261,10 +261,10 @@ class FileDigests:
         version = (file, status.st_size, status.st_mtime_ns)
         if version not in self._digests:
             self._digests[version] = ""
-            threading.Thread(target=self._read, args=version, daemon=True).start()
+            threading.Thread(target=self._read_version, args=version, daemon=True).start()
         return self._digests[version]
 
-    def _read(self, file: Path, size: int, changed_ns: int) -> None:
+    def _read_version(self, file: Path, size: int, changed_ns: int) -> None:
         digest = hashlib.sha256()
         with suppress(OSError), file.open("rb") as content:
             while piece := content.read(_PIECE_BYTES):

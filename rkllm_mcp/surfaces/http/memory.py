@@ -119,7 +119,7 @@ async def list_memories(request: Request) -> object:
 async def add_memory(request: Request) -> object:
     """Remember something; a row with the same text stays the only one."""
     body = await bodies.read(request, NewMemory)
-    row, _ = await _keep(request, body.text, source=body.conversation, is_pinned=body.always)
+    row, _ = await _keep_memory(request, body.text, source=body.conversation, is_pinned=body.always)
     return row_dict(row)
 
 
@@ -198,12 +198,14 @@ async def import_memories(request: Request) -> ImportedMemories:
         raise HTTPError(409, str(error), param="memories") from None
     added = 0
     for entry in entries:
-        _, is_new = await _keep(request, entry.text, is_pinned=entry.always)
+        _, is_new = await _keep_memory(request, entry.text, is_pinned=entry.always)
         added += is_new
     return ImportedMemories(added=added, known=len(entries) - added)
 
 
-async def _keep(request: Request, text: str, *, source: str = "", is_pinned: bool = False) -> tuple[MemoryRow, bool]:
+async def _keep_memory(
+    request: Request, text: str, *, source: str = "", is_pinned: bool = False
+) -> tuple[MemoryRow, bool]:
     memories = tenant_of(request).app.store.memories
     language = language_of_header(request.headers.get("accept-language", "")) or "en"
     try:

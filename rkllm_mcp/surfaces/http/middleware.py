@@ -76,11 +76,11 @@ async def principal_of(headers: Mapping[str, str], service: ServiceState) -> Pri
             entries = config.service.owner_keys()
             above = next((kept for entry, kept in entries if _name_of(entry) == device.parent), ())
         given = device.rights or RIGHTS
-        left: tuple[Right, ...] = tuple(right for right in RIGHTS if right in given and right in above)
-        if device.rights and left:
-            return Principal(OWNER, f"{PROGRAM}{device.id}", left, device.id)
-        if left:
-            return Principal(OWNER, f"{LINKED_DEVICE}{device.id}", left, device.id, is_own=left == RIGHTS)
+        remaining: tuple[Right, ...] = tuple(right for right in RIGHTS if right in given and right in above)
+        if device.rights and remaining:
+            return Principal(OWNER, f"{PROGRAM}{device.id}", remaining, device.id)
+        if remaining:
+            return Principal(OWNER, f"{LINKED_DEVICE}{device.id}", remaining, device.id, is_own=remaining == RIGHTS)
     if not config.key_entries:
         return Principal(OWNER, "", is_own=True)
     if not key:

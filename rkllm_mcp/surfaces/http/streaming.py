@@ -314,10 +314,10 @@ class ReplyWriter:
             part = self.reply.add(event)
             if part is None:
                 if len(self.reply.events) > collected:
-                    records += [self._begin(), self.shape.other(self.reply.events[-1])]
+                    records += [self._begin_reply(), self.shape.other(self.reply.events[-1])]
                 continue
             if part is not self._open:
-                records += [self._begin(), self._close()]
+                records += [self._begin_reply(), self._close()]
                 self._open = part
             records.append(self.shape.piece(part))
         if self.stream is not None and records:
@@ -330,13 +330,13 @@ class ReplyWriter:
 
     def finish(self) -> bytes:
         """Return the last records."""
-        return f"{self._begin()}{self._close()}{self.shape.finish()}".encode("utf-8", "replace")
+        return f"{self._begin_reply()}{self._close()}{self.shape.finish()}".encode("utf-8", "replace")
 
     def failure(self, body: Json) -> bytes:
         """Return the last records of an answer that failed."""
-        return f"{self._begin()}{self.shape.failure(body)}".encode("utf-8", "replace")
+        return f"{self._begin_reply()}{self.shape.failure(body)}".encode("utf-8", "replace")
 
-    def _begin(self) -> str:
+    def _begin_reply(self) -> str:
         has_begun, self._has_begun = self._has_begun, True
         return "" if has_begun else self.shape.begin()
 
