@@ -13,6 +13,7 @@ from mcp_servers.knowledge import errors
 from mcp_servers.knowledge.errors import DocumentImportError
 from rkllm_mcp.catalogue import read_catalogue
 from rkllm_mcp.speech.engines import NoTranslationError, SpeechError
+from rkllm_mcp.surfaces.http.audio import MISSING
 from tests.support.japanese import is_told
 from tests.support.shared import REPOSITORY
 
@@ -206,5 +207,9 @@ def test_what_is_wrong_with_a_program_for_speech_is_said_in_japanese() -> None:
         and getattr(node.func, "id", "") in ("SpeechError", "NoTranslationError", "failure")
     ]
     assert len(reasons) > 10
+    assert say(MISSING.format(key="tts", port=10_200)) == (
+        "このためのプログラムが設定されていません。所有者が設定ファイルの [speech] に tts を書くと使えます"
+        '（例: tts = "wyoming://127.0.0.1:10200"）'
+    )
     told = {reason: say(str(NoTranslationError("x", reason.replace("{}", "X")))) for reason in reasons}
     assert [reason for reason, text in told.items() if reason.partition("{}")[0] in text] == []

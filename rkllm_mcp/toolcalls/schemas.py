@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -575,7 +576,7 @@ def _problem_of(keyword: str, value: Any) -> str:
         return f"{_short(value)} is not of type {type_name!r}"
     if keyword in _LISTED and not as_list(value):
         return f"{_short(value)} is no list of schemas"
-    if keyword in _COUNTS and not (isinstance(value, _NUMBER_TYPES) and value >= 0 and value == int(value)):
+    if keyword in _COUNTS and not (isinstance(value, _NUMBER_TYPES) and 0 <= value < math.inf and value == int(value)):
         return f"{_short(value)} is no count"
     is_number = isinstance(value, _NUMBER_TYPES) and not isinstance(value, bool)
     if keyword == "multipleOf" and not (is_number and value > 0):

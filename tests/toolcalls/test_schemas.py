@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
     ({"allOf": []}, "allOf: "),
     ({"required": "a"}, "required: 'a' is not of type 'array'"),
     ({"minLength": -1}, "minLength: -1"),
+    ({"minLength": math.inf}, "minLength: inf"),
     ({"$defs": {"a": 5}}, "$defs.a: 5 is not of type 'object', 'boolean'"),
     ({"not": []}, "not: "),
 ]

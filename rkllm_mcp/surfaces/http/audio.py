@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 _FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
 _MOST_INPUT_CHARS = 4_096
-_MISSING = (
+# What is told where no program is configured for a kind of speech.
+MISSING = (
     "no program for this is configured; the owner sets {key} in [speech] of the configuration, such as "
     '{key} = "wyoming://127.0.0.1:{port}"'
 )
@@ -116,7 +117,7 @@ _OPENAI_VOICES = frozenset(
 def _speaker(request: Request) -> Speaker:
     speaker = speaker_of(service_of(request).config.speech)
     if speaker is None:
-        raise HTTPError(501, _MISSING.format(key="tts", port=10_200), code="not_configured")
+        raise HTTPError(501, MISSING.format(key="tts", port=10_200), code="not_configured")
     return speaker
 
 
@@ -189,7 +190,7 @@ async def _text_of(request: Request, *, into_english: bool = False) -> Response:
     service, tenant = service_of(request), tenant_of(request)
     recogniser = recogniser_of(service.config.speech)
     if recogniser is None:
-        raise HTTPError(501, _MISSING.format(key="stt", port=10_300), code="not_configured")
+        raise HTTPError(501, MISSING.format(key="stt", port=10_300), code="not_configured")
     await service.quota.check(tenant, with_sound=True)
     async with _form(request) as (fields, data):
         try:
