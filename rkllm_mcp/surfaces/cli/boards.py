@@ -46,7 +46,7 @@ from rkllm_mcp.surfaces.boards import (
     send_boards,
 )
 from rkllm_mcp.surfaces.cli.files import filled_template, write_whole
-from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, option
+from rkllm_mcp.surfaces.cli.options import AsJson, argument, command, exit_on_interrupt, option
 from rkllm_mcp.surfaces.cli.service import SYSTEM_STATE
 from rkllm_mcp.surfaces.invitations import NONCE_BYTES, JoinKeys, WrongCodeError, join_message, split_code
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
@@ -199,7 +199,8 @@ async def join_command(
     sees = own is not None and own.encoder is not None
     model = own.name if own is not None else model
     port = port or config.service.port
-    number, secret = split_code(code if code is not None else typer.prompt("Code", err=True))
+    with exit_on_interrupt():
+        number, secret = split_code(code if code is not None else typer.prompt("Code", err=True))
     nonce = secrets.token_bytes(NONCE_BYTES)
     keys = JoinKeys.derive(secret, nonce)
     proof = keys.proof_of(join_message(number, nonce, ("", port, model, sees)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib.resources import files
 from inspect import iscoroutinefunction
@@ -15,7 +17,7 @@ import typer
 from rkllm_base.settings import parse_toml
 from rkllm_mcp.catalogue import Catalogue, read_catalogue
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, Terminal, apply_style, table, wants_color, wrap
 
 if TYPE_CHECKING:
@@ -212,6 +214,18 @@ def in_loop(session: Session, work: Callable[[], Awaitable[int | None]]) -> int:
     return run_async(work)
 
 
+@contextmanager
+def exit_on_interrupt() -> Generator[None, None, None]:
+    """End the command on SIGINT while a person is asked, also in an event loop, which cannot run meanwhile."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
     """Return True with ``--yes``, or if the person answers yes; a UsageError if no person is there.
 
@@ -219,8 +233,9 @@ def may_proceed(session: Session, question: str, *, yes: bool) -> bool:
     """
     from rkllm_mcp.surfaces.chat.forms import TerminalApprover
 
-    if yes or TerminalApprover(session.terminal).confirm(session.phrases.phrase(question), "--yes", default=False):
-        return True
+    with exit_on_interrupt():
+        if yes or TerminalApprover(session.terminal).confirm(session.phrases.phrase(question), "--yes", default=False):
+            return True
     session.status("Nothing was changed.")
     return False
 

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.loading import configuration_schema, load_config, read_file
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.surfaces.cli.main import hoist_global_options
+from rkllm_mcp.surfaces.cli.options import exit_on_interrupt
+from rkllm_mcp.surfaces.invocation import EXIT_INTERRUPTED, run_async
 from tests.support.outcome import Command, Outcome, run_here
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
@@ -545,3 +549,17 @@ def test_config_add_key_shows_a_key_once_and_keeps_a_hash_of_it(command: Command
     assert text.count("sha256:") == 2
     assert command("config", "check").err == ""
     assert command("config", "add-key", "--tenant", " ").code == 2
+
+
+def test_ctrl_c_ends_a_command_that_asks_a_person_in_its_event_loop() -> None:
+    went_on: list[str] = []
+
+    async def ask() -> None:
+        with exit_on_interrupt():
+            signal.raise_signal(signal.SIGINT)
+            went_on.append("asked")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(typer.Exit) as end:
+        run_async(ask)
+    assert (end.value.exit_code, went_on, signal.getsignal(signal.SIGINT)) == (EXIT_INTERRUPTED, [], before)
