@@ -100,8 +100,10 @@ class Schedules:
     @in_transaction(erases=True, topic=TOPIC)
     def remove(self, transaction: Transaction, tenant: str, schedule_id: str | None) -> int:
         """Delete a schedule, with None all of them, and their runs; return the number of schedules."""
-        statement = "DELETE FROM schedules WHERE tenant = ? AND (id = ? OR ? IS NULL)"
-        return transaction.execute(statement, (tenant, schedule_id, schedule_id)).rowcount
+        statement, values = "DELETE FROM schedules WHERE tenant = ?", [tenant]
+        if schedule_id is not None:
+            statement, values = f"{statement} AND id = ?", [tenant, schedule_id]
+        return transaction.execute(statement, values).rowcount
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
