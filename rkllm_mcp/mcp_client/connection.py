@@ -183,6 +183,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
         else:
             # Until the next successful connection.
             self._memory.write(replace(self._memory.known, has_failed=True))
+            self.failed_before = True
             self.timed_out = self.timed_out or error is None
             limit_s = self.spec.connect_timeout_s
             reason = f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
@@ -242,6 +243,7 @@ class Connection(ToolServer[MCPServerConfig, "Client"]):
                     self._note_stderr(f"(logging/setLevel was refused: {error})")
             await self._list_tools(client, must_be_modern=mode not in ("auto", LEGACY))
             self._memory.keep(revision_of(client, era.transport), self.tools)
+            self.remembered_tools, self.failed_before = self.tools, False
             self._opened = client
             deadline.lift()
             self._protocol_version = str(client.protocol_version)

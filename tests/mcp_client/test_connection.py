@@ -91,6 +91,8 @@ async def test_a_dead_server_keeps_its_tools_and_several_callers_wait_for_the_sa
             await toolbox.wait_until_connected()
             await call(toolbox, "die")
             assert [tool.name for tool in toolbox.tools()] == ["die", "echo"]
+            # What a question may use while it starts again.
+            assert [tool.name for tool in toolbox.connections[0].remembered_tools] == ["die", "echo"]
             async with anyio.create_task_group() as callers:
                 for text in ("a", "b", "c"):
                     callers.start_soon(echo, toolbox, text)

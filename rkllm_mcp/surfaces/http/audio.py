@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _FORM_BYTES = 65_536  # a form's own bytes: boundaries, names and short fields
 _MOST_INPUT_CHARS = 4_096
-# What is told where no program is configured for a kind of speech.
+# The message of the refusal if no program is configured for a kind of speech.
 MISSING = (
     "no program for this is configured; the owner sets {key} in [speech] of the configuration, such as "
     '{key} = "wyoming://127.0.0.1:{port}"'
